@@ -1,0 +1,307 @@
+"""Reading and writing objects: small protocols first, then the client that implements them.
+
+Fakes and recorders implement the protocols; reconcilers ask only for the ones they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from arc_controller.runtime.errors import NotFound, Status, StatusDetails, error_from_response
+from arc_controller.runtime.objects import K, KubeObject, LabelSelector, NamespacedName
+from arc_controller.runtime.scheme import Scheme
+from arc_controller.runtime.transport import Transport
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON = "application/json"
+Propagation = Literal["Background", "Foreground", "Orphan"]
+PAGE = 500
+
+
+class Reader(Protocol):
+    """Reads. What a cached reader returns is shared: it must not be changed, see `LazyCopy`."""
+
+    async def get(self, kind: type[K], key: NamespacedName) -> K:
+        """Raises `NotFound`, or another `ApiError`."""
+
+    async def find(self, kind: type[K], key: NamespacedName) -> K | None:
+        """Like `get`, with None where that raises `NotFound`."""
+
+    async def list(
+        self,
+        kind: type[K],
+        *,
+        namespace: str = "",
+        labels: LabelSelector | None = None,
+        index: tuple[str, str] | None = None,
+    ) -> Sequence[K]:
+        """All that match; an empty namespace means all namespaces.
+
+        ``index=("owner", uid)`` asks a field index that was added to the cache; only a cached
+        reader has those, others raise `LookupError`.
+        """
+
+
+class Writer(Protocol):
+    """Writes of objects and their metadata."""
+
+    async def create(self, obj: K) -> K:
+        """Raises `AlreadyExists`, `Invalid`, `Forbidden`, …"""
+
+    async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
+        """Send an RFC 7396 merge patch. A ``metadata.resourceVersion`` in it is an optimistic lock.
+
+        Raises `Conflict` if the lock does not hold, `NotFound`, …
+        """
+
+    async def delete(
+        self,
+        kind: type[KubeObject],
+        key: NamespacedName,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> bool:
+        """Delete; False if it was gone already.
+
+        With `uid` or `resource_version` only that very object (or version) is deleted; a different
+        one raises `Conflict`.
+        """
+
+
+class StatusWriter(Protocol):
+    """Writes of the status subresource."""
+
+    async def patch_status(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
+        """Like `Writer.patch`, on the status subresource."""
+
+
+class Client(Reader, Writer, StatusWriter, Protocol):
+    """All of it."""
+
+
+class CachedReader(Protocol):
+    """What `CachingClient` needs of the cache."""
+
+    def covers(self, kind: type[KubeObject], namespace: str = "") -> bool:
+        """Whether the cache answers reads of this kind in this namespace (``""``: in all)."""
+
+    def get(self, kind: type[K], key: NamespacedName) -> K | None: ...
+
+    def list(
+        self,
+        kind: type[K],
+        *,
+        namespace: str = "",
+        labels: LabelSelector | None = None,
+        index: tuple[str, str] | None = None,
+    ) -> Sequence[K]: ...
+
+    def observe(self, obj: KubeObject) -> None:
+        """Take in the server's answer to a write, so that the writer reads its own write."""
+
+
+class ApiClient:
+    """`Client` that asks the API server every time."""
+
+    def __init__(self, transport: Transport, scheme: Scheme) -> None:
+        self._transport = transport
+        self._scheme = scheme
+
+    @property
+    def scheme(self) -> Scheme:
+        return self._scheme
+
+    async def get(self, kind: type[K], key: NamespacedName) -> K:
+        path = self._scheme.path(kind, key)
+        return self._scheme.decode(self._scheme.registered(kind), await self._call("GET", path))
+
+    async def find(self, kind: type[K], key: NamespacedName) -> K | None:
+        try:
+            return await self.get(kind, key)
+        except NotFound:
+            return None
+
+    async def list(
+        self,
+        kind: type[K],
+        *,
+        namespace: str = "",
+        labels: LabelSelector | None = None,
+        index: tuple[str, str] | None = None,
+    ) -> Sequence[K]:
+        if index is not None:
+            raise LookupError(f"index {index[0]!r}: only the cache has field indexes")
+        path = self._scheme.resource(kind).path(namespace)
+        query = [("limit", str(PAGE))]
+        if labels is not None:
+            query.append(("labelSelector", str(labels)))
+        found: list[K] = []
+        token = ""
+        while True:
+            page_query = [*query, ("continue", token)] if token else query
+            body = await self._call("GET", path, query=page_query)
+            page = self._scheme.decode_list(self._scheme.registered(kind), body)
+            found += page.items
+            token = page.metadata.continue_
+            if not token:
+                return found
+
+    async def create(self, obj: K) -> K:
+        kind = type(obj)
+        path = self._scheme.resource(kind).path(obj.metadata.namespace)
+        body = await self._call("POST", path, body=self._scheme.encode(obj))
+        return self._scheme.decode(self._scheme.registered(kind), body)
+
+    async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
+        return await self._patch(kind, key, patch, "")
+
+    async def patch_status(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
+        return await self._patch(kind, key, patch, "status")
+
+    async def delete(
+        self,
+        kind: type[KubeObject],
+        key: NamespacedName,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> bool:
+        options = _delete_options(uid, resource_version, grace_period_seconds, propagation)
+        try:
+            await self._call(
+                "DELETE", self._scheme.path(kind, key), body=msgspec.json.encode(options)
+            )
+        except NotFound:
+            return False
+        return True
+
+    async def _patch(
+        self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any], subresource: str
+    ) -> K:
+        path = self._scheme.path(kind, key, subresource)
+        body = await self._call(
+            "PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH
+        )
+        return self._scheme.decode(self._scheme.registered(kind), body)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        response = await self._transport.request(
+            method, path, query=query, body=body, content_type=content_type
+        )
+        if response.status >= 400:
+            raise error_from_response(response.status, response.body, f"{method} {path}")
+        return response.body
+
+
+@dataclass(frozen=True)
+class CachingClient:
+    """`Client` that answers reads of cached kinds from the cache and writes through to the server.
+
+    The answer to every write is handed to the cache, so a later read never shows an older state
+    than one's own last write.
+    """
+
+    api: ApiClient
+    cache: CachedReader
+
+    async def get(self, kind: type[K], key: NamespacedName) -> K:
+        if not self.cache.covers(kind, key.namespace):
+            return await self.api.get(kind, key)
+        obj = self.cache.get(kind, key)
+        if obj is None:
+            raise _not_found(self.api.scheme, kind, key)
+        return obj
+
+    async def find(self, kind: type[K], key: NamespacedName) -> K | None:
+        if not self.cache.covers(kind, key.namespace):
+            return await self.api.find(kind, key)
+        return self.cache.get(kind, key)
+
+    async def list(
+        self,
+        kind: type[K],
+        *,
+        namespace: str = "",
+        labels: LabelSelector | None = None,
+        index: tuple[str, str] | None = None,
+    ) -> Sequence[K]:
+        if not self.cache.covers(kind, namespace):
+            return await self.api.list(kind, namespace=namespace, labels=labels, index=index)
+        return self.cache.list(kind, namespace=namespace, labels=labels, index=index)
+
+    async def create(self, obj: K) -> K:
+        return self._observed(await self.api.create(obj))
+
+    async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
+        return self._observed(await self.api.patch(kind, key, patch))
+
+    async def patch_status(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
+        return self._observed(await self.api.patch_status(kind, key, patch))
+
+    async def delete(
+        self,
+        kind: type[KubeObject],
+        key: NamespacedName,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> bool:
+        return await self.api.delete(
+            kind,
+            key,
+            uid=uid,
+            resource_version=resource_version,
+            grace_period_seconds=grace_period_seconds,
+            propagation=propagation,
+        )
+
+    def _observed(self, obj: K) -> K:
+        self.cache.observe(obj)
+        return obj
+
+
+def _delete_options(
+    uid: str, resource_version: str, grace: int | None, propagation: Propagation | None
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    preconditions = {name: value for name, value in preconditions.items() if value}
+    if preconditions:
+        options["preconditions"] = preconditions
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if propagation is not None:
+        options["propagationPolicy"] = propagation
+    return options
+
+
+def _not_found(scheme: Scheme, kind: type[KubeObject], key: NamespacedName) -> NotFound:
+    resource = scheme.resource(kind)
+    return NotFound(
+        Status(
+            status="Failure",
+            message=f'{resource} "{key.name}" not found',
+            reason="NotFound",
+            code=404,
+            details=StatusDetails(name=key.name, group=resource.group, kind=resource.plural),
+        )
+    )

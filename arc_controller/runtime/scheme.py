@@ -1,0 +1,138 @@
+"""Which Python class stands for which kind, and where that kind lives on the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, cast
+
+import msgspec
+
+from arc_controller.runtime.objects import K, KubeObject, ListMeta, NamespacedName, OwnerReference
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind's names: ``Resource("apps", "v1", "Deployment", "deployments")``."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The REST path of the collection, of one object, or of its subresource."""
+        parts = [f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class ObjectList(msgspec.Struct, Generic[K]):
+    """One page of a list."""
+
+    items: list[K]
+    metadata: ListMeta
+
+
+class UnknownKind(LookupError):
+    """A class was used that nobody registered."""
+
+
+class Scheme:
+    """Kind ↔ Python class ↔ REST path; one registration per kind.
+
+    A subclass of a registered class stands for the same kind (it may declare more fields, for
+    creating objects of which only a projection is ever read back).
+    """
+
+    def __init__(self) -> None:
+        self._resources: dict[type[KubeObject], Resource] = {}
+        self._classes: dict[tuple[str, str], type[KubeObject]] = {}
+        self._decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+        self._encoder = msgspec.json.Encoder()
+
+    def register(self, kind: type[KubeObject], resource: Resource) -> None:
+        """Raises `ValueError` if the class or the kind is registered already as something else."""
+        gk = (resource.group, resource.kind)
+        if (
+            self._resources.get(kind, resource) != resource
+            or self._classes.get(gk, kind) is not kind
+        ):
+            raise ValueError(f"{kind.__name__} or {resource.kind} is registered already")
+        self._resources[kind] = resource
+        self._classes[gk] = kind
+
+    def update(self, other: Scheme) -> Scheme:
+        """Register all that `other` knows; returns self."""
+        for kind, resource in other._resources.items():
+            self.register(kind, resource)
+        return self
+
+    def kinds(self) -> list[type[KubeObject]]:
+        return list(self._resources)
+
+    def registered(self, kind: type[K]) -> type[K]:
+        """The registered class that `kind` is or extends. Raises `UnknownKind`."""
+        for base in kind.__mro__:
+            if base in self._resources:
+                return cast("type[K]", base)
+        raise UnknownKind(
+            f"{kind.__name__} is not registered; call scheme.register({kind.__name__}, …)"
+        )
+
+    def resource(self, kind: type[KubeObject]) -> Resource:
+        """Raises `UnknownKind`."""
+        return self._resources[self.registered(kind)]
+
+    def class_of(self, api_version: str, kind: str) -> type[KubeObject]:
+        """The class for an object's ``apiVersion`` and ``kind``. Raises `UnknownKind`."""
+        group = api_version.rpartition("/")[0]
+        try:
+            return self._classes[group, kind]
+        except KeyError:
+            raise UnknownKind(f"no class is registered for {api_version} {kind}") from None
+
+    def path(self, kind: type[KubeObject], key: NamespacedName, subresource: str = "") -> str:
+        return self.resource(kind).path(key.namespace, key.name, subresource)
+
+    def owner_reference(self, owner: KubeObject, *, controller: bool = True) -> OwnerReference:
+        resource = self.resource(type(owner))
+        return OwnerReference(
+            api_version=resource.api_version,
+            kind=resource.kind,
+            name=owner.metadata.name,
+            uid=owner.metadata.uid,
+            controller=controller,
+            block_owner_deletion=controller,
+        )
+
+    def encode(self, obj: KubeObject) -> bytes:
+        """JSON with ``apiVersion`` and ``kind``."""
+        resource = self.resource(type(obj))
+        head = self._encoder.encode({"apiVersion": resource.api_version, "kind": resource.kind})
+        return head[:-1] + b"," + self._encoder.encode(obj)[1:]
+
+    def decode(self, kind: type[K], body: bytes | msgspec.Raw) -> K:
+        """Raises `msgspec.DecodeError` (`msgspec.ValidationError` names the field)."""
+        obj: K = self._decoder(kind).decode(body)
+        return obj
+
+    def decode_list(self, kind: type[K], body: bytes) -> ObjectList[K]:
+        result: ObjectList[K] = self._decoder(ObjectList[kind]).decode(body)  # type: ignore[valid-type]
+        return result
+
+    def _decoder(self, type_: Any) -> msgspec.json.Decoder[Any]:
+        decoder = self._decoders.get(type_)
+        if decoder is None:
+            decoder = self._decoders[type_] = msgspec.json.Decoder(type_)
+        return decoder
