@@ -1,0 +1,118 @@
+"""What was asked of the server and by whom: proof that permissions are neither short nor wide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# One line a request (two for a watch: when it starts and when it ends), written before the answer.
+POLICY: dict[str, Any] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """One request. `resource` holds the subresource too, as RBAC writes it: ``pods/status``."""
+
+    audit_id: str
+    username: str
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str
+    uri: str
+    code: int
+    allowed: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The smallest thing that RBAC can grant: one verb on one resource (of one name)."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {resource}" + (f" {self.name!r}" if self.name else "")
+
+
+def read_audit(path: Path) -> list[AuditEvent]:
+    """The requests in an audit log, oldest first, each once."""
+    events: dict[str, AuditEvent] = {}
+    if not path.exists():
+        return []
+    with path.open() as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                break  # being written right now
+            event = _event(json.loads(line))
+            events.setdefault(event.audit_id, event)
+    return list(events.values())
+
+
+def refusals(events: Iterable[AuditEvent], username: str | None = None) -> list[AuditEvent]:
+    """The requests that authorization refused (not those that admission or quota did)."""
+    return [
+        event
+        for event in events
+        if not event.allowed and (username is None or event.username == username)
+    ]
+
+
+def unused_rules(
+    rules: Sequence[Mapping[str, Any]], events: Iterable[AuditEvent], username: str | None = None
+) -> list[Rule]:
+    """What ``rules`` (of a Role or ClusterRole) grant and no request of ``events`` made use of."""
+    used = {
+        rule
+        for event in events
+        if event.allowed and (username is None or event.username == username)
+        for rule in (
+            Rule(event.group, event.resource, event.verb),
+            Rule(event.group, event.resource, event.verb, event.name),
+        )
+    }
+    return [rule for rule in each_rule(rules) if rule not in used]
+
+
+def each_rule(rules: Sequence[Mapping[str, Any]]) -> list[Rule]:
+    """The rules of a role, multiplied out: one entry for each group, resource, name and verb."""
+    return [
+        Rule(group, resource, verb, name)
+        for rule in rules
+        for group in rule.get("apiGroups", [""])
+        for resource in rule.get("resources", [])
+        for name in rule.get("resourceNames", []) or [""]
+        for verb in rule["verbs"]
+    ]
+
+
+def _event(raw: Mapping[str, Any]) -> AuditEvent:
+    target = raw.get("objectRef") or {}
+    resource = target.get("resource", "")
+    if target.get("subresource"):
+        resource = f"{resource}/{target['subresource']}"
+    annotations = raw.get("annotations") or {}
+    return AuditEvent(
+        audit_id=raw["auditID"],
+        username=(raw.get("user") or {}).get("username", ""),
+        verb=raw["verb"],
+        group=target.get("apiGroup", ""),
+        resource=resource,
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        uri=raw["requestURI"],
+        code=(raw.get("responseStatus") or {}).get("code", 0),
+        allowed=annotations.get("authorization.k8s.io/decision", "allow") == "allow",
+    )
