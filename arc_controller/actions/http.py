@@ -10,7 +10,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 REDACTED = "[redacted]"
 
 # What a URL may show of its query: none of these ever holds a secret.
-_SHOWN_QUERY = frozenset({"name", "runnerGroupId", "groupName", "agentName", "lastMessageId"})
+_SHOWN_QUERY = frozenset(
+    {"api-version", "name", "runnerGroupId", "groupName", "agentName", "lastMessageId"}
+)
 
 
 class HttpRequest:

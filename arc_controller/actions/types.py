@@ -67,7 +67,7 @@ class RunnerGroup(_Wire, frozen=True, kw_only=True):
     id: int
     name: str = ""
     size: int = 0
-    is_default: bool = False
+    is_default: bool = msgspec.field(name="isDefaultGroup", default=False)
 
 
 class Runner(_Wire, frozen=True, kw_only=True):
@@ -165,7 +165,13 @@ _KINDS: dict[str, type[AnyJobMessage]] = {
 }
 
 
-class Message(_Wire, frozen=True, kw_only=True):
+class _Envelope(_Wire, frozen=True, kw_only=True):
+    message_id: int
+    message_type: str = MESSAGE_TYPE
+    statistics: RunnerScaleSetStatistic | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a queue, its job messages already taken apart and unknown ones left out."""
 
     message_id: int
@@ -215,11 +221,21 @@ def decode_message(body: bytes) -> Message:
     if not isinstance(content, dict):
         raise msgspec.ValidationError("Expected `object`")
     text = content.pop("body", None)
-    envelope = msgspec.convert(normalize(content), Message, strict=False)
-    if envelope.message_type != MESSAGE_TYPE or not text:
-        return msgspec.structs.replace(envelope, jobs=[])
-    if not isinstance(text, str):
-        raise msgspec.ValidationError("Expected `str` - at `$.body`")
+    envelope = msgspec.convert(normalize(content), _Envelope, strict=False)
+    jobs: list[AnyJobMessage] = []
+    if envelope.message_type == MESSAGE_TYPE and text:
+        if not isinstance(text, str):
+            raise msgspec.ValidationError("Expected `str` - at `$.body`")
+        jobs = _job_messages(text)
+    return Message(
+        message_id=envelope.message_id,
+        message_type=envelope.message_type,
+        statistics=envelope.statistics,
+        jobs=jobs,
+    )
+
+
+def _job_messages(text: str) -> list[AnyJobMessage]:
     items = msgspec.json.decode(text)
     if not isinstance(items, list):
         raise msgspec.ValidationError("Expected `array` - at `$.body`")
@@ -228,7 +244,7 @@ def decode_message(body: bytes) -> Message:
         kind = _KINDS.get(str(item.get("messageType"))) if isinstance(item, dict) else None
         if kind is not None:
             jobs.append(msgspec.convert(normalize(item), kind, strict=False))
-    return msgspec.structs.replace(envelope, jobs=jobs)
+    return jobs
 
 
 def normalize(value: Any, key: str = "") -> Any:
