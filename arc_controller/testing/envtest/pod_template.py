@@ -27,14 +27,14 @@ def encoded(schema: dict[str, Any]) -> str:
     return json.dumps(schema, sort_keys=True, separators=(",", ":")) + "\n"
 
 
-async def refresh(path: Path) -> None:
+async def fetch() -> dict[str, Any]:
     async with Envtest() as env:
-        path.write_text(encoded(await published_schema(env)))
+        return await published_schema(env)
 
 
 def main() -> None:
     path = Path(str(resources.files("arc_controller.api") / POD_TEMPLATE_FILE))
-    asyncio.run(refresh(path))
+    path.write_text(encoded(asyncio.run(fetch())))
     print(f"wrote {path}")
 
 

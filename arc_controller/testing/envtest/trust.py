@@ -29,11 +29,9 @@ class DiscoveryServer:
         app = web.Application()
         app.router.add_get(DISCOVERY_PATH, self._discovery)
         app.router.add_get(_KEYS_PATH, self._keys)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await self._runner.setup()
-        await web.TCPSite(
-            self._runner, "127.0.0.1", self._port, ssl_context=self._tls, shutdown_timeout=0
-        ).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._tls).start()
 
     async def stop(self) -> None:
         if self._runner is not None:
