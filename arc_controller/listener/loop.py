@@ -1,0 +1,408 @@
+"""The message loop: from the service's messages to jobs acquired and runners wanted.
+
+Nothing is lost between an acknowledged message and what follows from it: statistics come again with
+every message and every session, and what has to be done about single jobs is owed, in memory, until
+it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import structlog
+
+from arc_controller.actions import (
+    ActionsError,
+    ClientClosed,
+    Forbidden,
+    Message,
+    MessageQueueTokenExpired,
+    RunnerScaleSetStatistic,
+    ScaleSetNotFound,
+    SessionConflict,
+    SessionNotFound,
+    Unauthorized,
+    is_transient,
+)
+from arc_controller.listener.errors import ScaleSetGone, ServiceRefused, SessionNeverReleased
+from arc_controller.listener.metrics import JobMetrics
+from arc_controller.listener.scaler import Scaler
+
+T = TypeVar("T")
+
+REMEMBERED_MESSAGES: Final = 64
+
+# About the session or the right to it: the next poll meets the same and deals with it.
+_SESSION_ERRORS = (SessionNotFound, Unauthorized, Forbidden, ScaleSetNotFound, ClientClosed)
+
+
+class Queue(Protocol):
+    """An open message session; `arc_controller.actions.MessageQueue` is one."""
+
+    @property
+    def statistics(self) -> RunnerScaleSetStatistic | None: ...
+
+    async def get_message(self, last_message_id: int, max_capacity: int) -> Message | None: ...
+
+    async def delete_message(self, message_id: int) -> None: ...
+
+    async def acquire_jobs(self, request_ids: list[int]) -> list[int]: ...
+
+    async def close(self) -> None: ...
+
+
+class OpenQueue(Protocol):
+    """Opens the scale set's session. Raises `SessionConflict` while another one is open."""
+
+    async def __call__(self) -> Queue: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """For how long what is tried again; all in seconds.
+
+    ``handling`` and ``closing`` together must stay below the pod's grace period (60 s).
+    """
+
+    conflict: float = 300.0
+    refusal: float = 300.0
+    handling: float = 30.0
+    closing: float = 15.0
+    min_wait: float = 1.0
+    max_wait: float = 30.0
+
+
+class Listener:
+    """One scale set's listener.
+
+    `run` opens the session, handles messages and survives what heals by itself: a service that is
+    away, tokens and sessions that expire, connections that break, an API server that refuses. It
+    ends only by cancellation or with a `ListenerError`.
+    """
+
+    def __init__(
+        self,
+        open_queue: OpenQueue,
+        scaler: Scaler,
+        metrics: JobMetrics,
+        *,
+        name: str,
+        max_runners: int,
+        patience: Patience | None = None,
+        random: Random | None = None,
+    ) -> None:
+        """``name`` says in logs and errors which scale set this is."""
+        self._open_queue = open_queue
+        self._scaler = scaler
+        self._metrics = metrics
+        self._name = name
+        self._max_runners = max_runners
+        self._patience = patience = patience or Patience()
+        self._backoff = _Backoff(patience.min_wait, patience.max_wait, random or Random())
+        self._log = structlog.get_logger(__name__).bind(scale_set=name)
+        self._statistics: RunnerScaleSetStatistic | None = None
+        self._available: dict[int, None] = {}  # acquirable jobs, in the order they came
+        self._acquired = 0  # jobs acquired that the statistics do not show yet
+        self._last_message_id = 0
+        self._handled: deque[int] = deque(maxlen=REMEMBERED_MESSAGES)
+        self._refused_since: float | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is owed: every decision written, every job that fits acquired."""
+        return self._scaler.is_settled and not self._acquirable()
+
+    async def run(self) -> NoReturn:
+        """Listen until cancelled.
+
+        When cancelled, the message at hand is finished (within ``patience.handling``) and the
+        session closed (within ``patience.closing``) before `CancelledError` goes on; a second
+        cancellation cuts that short. Raises `ScaleSetGone`, `SessionNeverReleased`,
+        `ServiceRefused`; the session is closed then, too.
+        """
+        while True:
+            queue = await self._open()
+            try:
+                await self._serve(queue)
+            finally:
+                await self._close(queue)
+
+    # --- the session
+
+    async def _open(self) -> Queue:
+        loop = asyncio.get_running_loop()
+        since: float | None = None
+        while True:
+            try:
+                queue = await self._open_once()
+            except SessionConflict as error:
+                since = loop.time() if since is None else since
+                waited = loop.time() - since
+                if waited >= self._patience.conflict:
+                    raise SessionNeverReleased(
+                        f"scale set {self._name}: another listener has held the message session "
+                        f"for {waited:.0f} s ({error}); stop that listener, or wait until the "
+                        "service gives its session up, and start this one again"
+                    ) from error
+                self._log.warning(
+                    "another listener still holds the message session; waiting for it to go",
+                    waited=round(waited),
+                    giving_up_after=round(self._patience.conflict),
+                )
+                await self._backoff.sleep()
+            except ActionsError as error:
+                since = None
+                await self._recover(error)
+            else:
+                self._log.info("message session opened")
+                return queue
+
+    async def _open_once(self) -> Queue:
+        """A session that was opened while we were being stopped is closed again, not leaked."""
+        opening = asyncio.create_task(self._opened())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait({opening}, timeout=self._patience.closing)
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                await self._close(opening.result())
+            raise
+        finally:
+            opening.cancel()
+
+    async def _opened(self) -> Queue:
+        return await self._open_queue()
+
+    async def _close(self, queue: Queue) -> None:
+        """Close the session, so that our successor is not refused; failing is not an error."""
+        try:
+            async with asyncio.timeout(self._patience.closing):
+                await queue.close()
+        except (ActionsError, TimeoutError) as error:
+            self._log.warning(
+                "the message session was not closed; the service gives it up by itself",
+                error=str(error) or f"no answer in {self._patience.closing:.0f} s",
+            )
+        else:
+            self._log.info("message session closed")
+
+    # --- messages
+
+    async def _serve(self, queue: Queue) -> None:
+        """Handle messages; returns when the session is over and a new one must be opened."""
+        self._last_message_id = 0
+        self._handled.clear()
+        if queue.statistics is not None:
+            self._take_in(queue.statistics)
+        await self._finish(self._follow_up(queue))
+        while True:
+            try:
+                if self.is_settled:
+                    message = await self._poll(queue)
+                else:
+                    # A message that arrives as we turn away comes again: it is not acknowledged.
+                    async with asyncio.timeout(self._backoff.next()):
+                        message = await self._poll(queue)
+                await self._finish(self._handle(queue, message))
+            except TimeoutError:
+                await self._finish(self._settle(queue))
+            except (SessionNotFound, MessageQueueTokenExpired) as error:
+                self._log.warning(
+                    "the message session is over; opening a new one", error=str(error)
+                )
+                await self._backoff.sleep()
+                return
+            except ActionsError as error:
+                await self._recover(error)
+            else:
+                self._refused_since = None
+                if self.is_settled:
+                    self._backoff.reset()
+
+    async def _poll(self, queue: Queue) -> Message | None:
+        return await queue.get_message(self._last_message_id, self._max_runners)
+
+    async def _handle(self, queue: Queue, message: Message | None) -> None:
+        """Statistics → acknowledge → acquire → started → completed → desired count."""
+        if message is None:
+            await self._follow_up(queue)
+            return
+        if message.statistics is not None:
+            self._take_in(message.statistics)
+        try:
+            await queue.delete_message(message.message_id)
+        except ActionsError:
+            # The message comes again; what its statistics say must not wait for that.
+            await self._scale()
+            raise
+        self._note(message)
+        await self._follow_up(queue)
+
+    def _note(self, message: Message) -> None:
+        """Remember what an acknowledged message asks for."""
+        self._last_message_id = message.message_id
+        is_new = message.message_id not in self._handled
+        self._handled.append(message.message_id)
+        if self._max_runners > 0:
+            self._available.update(
+                dict.fromkeys(job.runner_request_id for job in message.available)
+            )
+        for assigned in message.assigned:
+            self._available.pop(assigned.runner_request_id, None)
+        for started in message.started:
+            self._scaler.started(started)
+            if is_new:
+                self._metrics.job_started(started)
+        for completed in message.completed:
+            self._available.pop(completed.runner_request_id, None)
+            if is_new:
+                self._scaler.completed()
+                self._metrics.job_completed(completed)
+        self._log.info(
+            "message",
+            message_id=message.message_id,
+            available=len(message.available),
+            assigned=len(message.assigned),
+            started=len(message.started),
+            completed=len(message.completed),
+            repeated=not is_new,
+        )
+
+    def _take_in(self, statistics: RunnerScaleSetStatistic) -> None:
+        self._statistics = statistics
+        self._acquired = 0
+        self._metrics.statistics(statistics)
+
+    async def _follow_up(self, queue: Queue) -> None:
+        """Acquire what fits, then scale to what the statistics say."""
+        await self._acquire(queue)
+        await self._scale()
+
+    async def _settle(self, queue: Queue) -> None:
+        """Another attempt at what is owed, without deciding anew."""
+        await self._acquire(queue)
+        if await self._scaler.flush() and self.is_settled:
+            self._log.info("caught up with what was owed")
+
+    async def _scale(self) -> None:
+        if self._statistics is not None:  # knowing nothing is not the same as having no jobs
+            self._metrics.desired(self._scaler.decide(self._statistics.total_assigned_jobs))
+        await self._scaler.flush()
+
+    # --- acquiring
+
+    def _acquirable(self) -> list[int]:
+        """The jobs we may acquire now: the oldest, as many as capacity allows."""
+        if not self._available:
+            return []
+        assigned = self._statistics.total_assigned_jobs if self._statistics else 0
+        room = max(0, self._max_runners - assigned - self._acquired)
+        return list(self._available)[:room]
+
+    async def _acquire(self, queue: Queue) -> None:
+        """Acquire; what failed for the moment stays for the next attempt."""
+        wanted = self._acquirable()
+        if not wanted:
+            return
+        batches = [wanted]
+        while batches:
+            batch = batches.pop()
+            try:
+                got = await queue.acquire_jobs(batch)
+            except ActionsError as error:
+                if is_transient(error) or isinstance(error, _SESSION_ERRORS):
+                    self._log.warning("jobs not acquired; trying again", error=str(error))
+                    return
+                if len(batch) > 1:
+                    batches += [[request_id] for request_id in batch]  # which one is it?
+                    continue
+                self._log.warning("a job cannot be acquired", request_id=batch[0], error=str(error))
+                got = []
+            # What we did not get went to somebody else, or is over.
+            for request_id in batch:
+                self._available.pop(request_id, None)
+            self._acquired += len(got)
+            self._log.info("jobs acquired", asked=len(batch), got=len(got))
+
+    # --- trouble
+
+    async def _recover(self, error: ActionsError) -> None:
+        """Wait before the next attempt, or raise the `ListenerError` that this error means."""
+        if isinstance(error, ScaleSetNotFound):
+            raise ScaleSetGone(
+                f"scale set {self._name} is unknown to the service ({error}): it was deleted "
+                "there, or given up after days without a listener. The controller registers it "
+                "again; if it does not, remove the annotation runner-scale-set-id from the "
+                "AutoscalingRunnerSet"
+            ) from error
+        if isinstance(error, ClientClosed):
+            raise error
+        if is_transient(error):
+            self._refused_since = None
+            wait = self._backoff.next()
+            self._log.warning(
+                "the Actions service is not available; trying again",
+                error=str(error),
+                wait=round(wait, 1),
+            )
+        else:
+            wait = self._wait_after_refusal(error)
+            self._log.error(
+                "the Actions service refuses; trying again", error=str(error), wait=round(wait, 1)
+            )
+        await asyncio.sleep(wait)
+
+    def _wait_after_refusal(self, error: ActionsError) -> float:
+        now = asyncio.get_running_loop().time()
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        refused = now - self._refused_since
+        if refused >= self._patience.refusal:
+            raise ServiceRefused(
+                f"scale set {self._name}: the Actions service has refused for {refused:.0f} s "
+                f"({error}); check that the credentials in the scale set's secret are valid and "
+                "may manage self-hosted runners there"
+            ) from error
+        return self._backoff.next()
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work to its end even if we are cancelled meanwhile, within a bound.
+
+        The cancellation goes on afterwards; a second one gives the work up at once.
+        """
+        task = asyncio.create_task(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._log.info("finishing the message at hand before stopping")
+                await asyncio.wait({task}, timeout=self._patience.handling)
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                self._log.warning("the last message was not finished", error=str(error))
+            raise
+        finally:
+            task.cancel()
+
+
+class _Backoff:
+    """Waits that double from ``shortest`` to ``longest`` seconds, with jitter downwards."""
+
+    def __init__(self, shortest: float, longest: float, random: Random) -> None:
+        self._shortest = shortest
+        self._longest = longest
+        self._random = random
+        self._step = shortest
+
+    def next(self) -> float:
+        step, self._step = self._step, min(self._longest, self._step * 2)
+        return step * self._random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self._step = self._shortest
+
+    async def sleep(self) -> None:
+        await asyncio.sleep(self.next())
