@@ -354,7 +354,13 @@ def _add_distribution(
     total = 0
     for limit, count in zip((*buckets, float("inf")), found.counts, strict=True):
         total += count
-        le = "+Inf" if limit == float("inf") else repr(float(limit))
-        family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, float(total))
+        family.add_sample(f"{family.name}_bucket", {**labels, "le": _le(limit)}, float(total))
     family.add_sample(f"{family.name}_count", labels, float(total))
     family.add_sample(f"{family.name}_sum", labels, found.sum)
+
+
+def _le(limit: float) -> str:
+    """As Go programs write it (``1``, not ``1.0``): what queries in the field were written for."""
+    if limit == float("inf"):
+        return "+Inf"
+    return str(int(limit)) if limit == int(limit) else repr(limit)
