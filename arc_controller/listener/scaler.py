@@ -131,8 +131,7 @@ class Scaler:
                 "the EphemeralRunnerSet was not scaled; trying again",
                 replicas=target.replicas,
                 patch_id=target.patch_id,
-                error=str(error),
-                hint=self._hint(error),
+                error=f"{error}{self._hint(error)}",
             )
             return
         self._written = target
@@ -140,9 +139,10 @@ class Scaler:
 
     def _hint(self, error: Exception) -> str:
         if isinstance(error, NotFound):
-            return "the set is gone; the controller makes it again or removes this listener"
+            return "; the set is gone: the controller makes it anew or removes this listener"
         if isinstance(error, Forbidden):
-            return f"the listener's role needs patch on ephemeralrunnersets/{self._runner_set.name}"
+            name = self._runner_set.name
+            return f"; the listener's role needs patch on ephemeralrunnersets/{name}"
         return ""
 
     # --- EphemeralRunners
