@@ -5,13 +5,20 @@ Fakes and recorders implement the protocols; reconcilers ask only for the ones t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol
 
 import msgspec
 
-from arc_controller.runtime.errors import NotFound, Status, StatusDetails, error_from_response
+from arc_controller.runtime.errors import (
+    Gone,
+    MalformedAnswer,
+    NotFound,
+    Status,
+    StatusDetails,
+    error_from_response,
+)
 from arc_controller.runtime.objects import K, KubeObject, LabelSelector, NamespacedName
 from arc_controller.runtime.scheme import Scheme
 from arc_controller.runtime.transport import Transport
@@ -19,6 +26,7 @@ from arc_controller.runtime.transport import Transport
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
 Propagation = Literal["Background", "Foreground", "Orphan"]
+Query = list[tuple[str, str]]
 PAGE = 500
 
 
@@ -90,7 +98,11 @@ class CachedReader(Protocol):
     """What `CachingClient` needs of the cache."""
 
     def covers(self, kind: type[KubeObject], namespace: str = "") -> bool:
-        """Whether the cache answers reads of this kind in this namespace (``""``: in all)."""
+        """Whether the cache answers reads of this kind in this namespace.
+
+        An empty namespace means all that the cache was told to hold, for a cache is told what
+        its program is about.
+        """
 
     def get(self, kind: type[K], key: NamespacedName) -> K | None: ...
 
@@ -107,6 +119,18 @@ class CachedReader(Protocol):
         """Take in the server's answer to a write, so that the writer reads its own write."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deletion(Generic[K]):
+    """The server's answer to a delete.
+
+    ``remaining`` is the object as it is now, when the server told: waiting for its finalizers or
+    its grace period, or in its last state.
+    """
+
+    found: bool
+    remaining: K | None = None
+
+
 class ApiClient:
     """`Client` that asks the API server every time."""
 
@@ -120,7 +144,7 @@ class ApiClient:
 
     async def get(self, kind: type[K], key: NamespacedName) -> K:
         path = self._scheme.path(kind, key)
-        return self._scheme.decode(self._scheme.registered(kind), await self._call("GET", path))
+        return self._decode(kind, await self._call("GET", path), f"GET {path}")
 
     async def find(self, kind: type[K], key: NamespacedName) -> K | None:
         try:
@@ -139,25 +163,21 @@ class ApiClient:
         if index is not None:
             raise LookupError(f"index {index[0]!r}: only the cache has field indexes")
         path = self._scheme.resource(kind).path(namespace)
-        query = [("limit", str(PAGE))]
-        if labels is not None:
-            query.append(("labelSelector", str(labels)))
-        found: list[K] = []
-        token = ""
-        while True:
-            page_query = [*query, ("continue", token)] if token else query
-            body = await self._call("GET", path, query=page_query)
-            page = self._scheme.decode_list(self._scheme.registered(kind), body)
-            found += page.items
-            token = page.metadata.continue_
-            if not token:
-                return found
+        query = [("labelSelector", str(labels))] if labels is not None else []
+        try:
+            return await self._pages(kind, path, [("limit", str(PAGE)), *query])
+        except Gone:  # The pages took longer than the server keeps history: all in one answer then.
+            return await self._pages(kind, path, query)
 
     async def create(self, obj: K) -> K:
+        """Raises `ValueError` if the namespace of a namespaced kind is empty."""
         kind = type(obj)
-        path = self._scheme.resource(kind).path(obj.metadata.namespace)
+        resource = self._scheme.resource(kind)
+        if resource.namespaced and not obj.metadata.namespace:
+            raise ValueError(f"{resource.kind} {obj.metadata.name!r}: the namespace is empty")
+        path = resource.path(obj.metadata.namespace)
         body = await self._call("POST", path, body=self._scheme.encode(obj))
-        return self._scheme.decode(self._scheme.registered(kind), body)
+        return self._decode(kind, body, f"POST {path}")
 
     async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
         return await self._patch(kind, key, patch, "")
@@ -175,14 +195,36 @@ class ApiClient:
         grace_period_seconds: int | None = None,
         propagation: Propagation | None = None,
     ) -> bool:
+        deletion = await self.request_deletion(
+            kind,
+            key,
+            uid=uid,
+            resource_version=resource_version,
+            grace_period_seconds=grace_period_seconds,
+            propagation=propagation,
+        )
+        return deletion.found
+
+    async def request_deletion(
+        self,
+        kind: type[K],
+        key: NamespacedName,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_seconds: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> Deletion[K]:
+        """`delete`, with what the server said about the object."""
         options = _delete_options(uid, resource_version, grace_period_seconds, propagation)
+        path = self._scheme.path(kind, key)
         try:
-            await self._call(
-                "DELETE", self._scheme.path(kind, key), body=msgspec.json.encode(options)
-            )
+            body = await self._call("DELETE", path, body=msgspec.json.encode(options))
         except NotFound:
-            return False
-        return True
+            return Deletion(found=False)
+        if not body or _head(body).kind == "Status":
+            return Deletion(found=True)
+        return Deletion(found=True, remaining=self._decode(kind, body, f"DELETE {path}"))
 
     async def _patch(
         self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any], subresource: str
@@ -191,7 +233,28 @@ class ApiClient:
         body = await self._call(
             "PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH
         )
-        return self._scheme.decode(self._scheme.registered(kind), body)
+        return self._decode(kind, body, f"PATCH {path}")
+
+    async def _pages(self, kind: type[K], path: str, query: Query) -> Sequence[K]:
+        found: MutableSequence[K] = []
+        token = ""
+        while True:
+            page_query = [*query, ("continue", token)] if token else query
+            body = await self._call("GET", path, query=page_query)
+            try:
+                page = self._scheme.decode_list(self._scheme.registered(kind), body)
+            except msgspec.DecodeError as error:
+                raise _malformed(error, f"GET {path}") from error
+            found += page.items
+            token = page.metadata.continue_
+            if not token:
+                return found
+
+    def _decode(self, kind: type[K], body: bytes, call: str) -> K:
+        try:
+            return self._scheme.decode(self._scheme.registered(kind), body)
+        except msgspec.DecodeError as error:
+            raise _malformed(error, call) from error
 
     async def _call(
         self,
@@ -206,7 +269,12 @@ class ApiClient:
             method, path, query=query, body=body, content_type=content_type
         )
         if response.status >= 400:
-            raise error_from_response(response.status, response.body, f"{method} {path}")
+            raise error_from_response(
+                response.status,
+                response.body,
+                f"{method} {path}",
+                response.headers.get("Retry-After", ""),
+            )
         return response.body
 
 
@@ -265,7 +333,7 @@ class CachingClient:
         grace_period_seconds: int | None = None,
         propagation: Propagation | None = None,
     ) -> bool:
-        return await self.api.delete(
+        deletion = await self.api.request_deletion(
             kind,
             key,
             uid=uid,
@@ -273,10 +341,24 @@ class CachingClient:
             grace_period_seconds=grace_period_seconds,
             propagation=propagation,
         )
+        if deletion.remaining is not None:
+            self.cache.observe(deletion.remaining)
+        return deletion.found
 
     def _observed(self, obj: K) -> K:
         self.cache.observe(obj)
         return obj
+
+
+class _Head(msgspec.Struct):
+    kind: str = ""
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def _malformed(error: msgspec.DecodeError, call: str) -> MalformedAnswer:
+    return MalformedAnswer(Status(message=f"the answer cannot be read: {error}"), call)
 
 
 def _delete_options(

@@ -115,6 +115,14 @@ class ServerError(ApiError):
     """5xx, after the transport's own retries."""
 
 
+class MalformedAnswer(ApiError):
+    """The server accepted the call, but its answer does not fit the class it was read into."""
+
+
+class ConfigurationError(Exception):
+    """How to reach the API server is not known; the message says what is missing or wrong."""
+
+
 class TransportError(Exception):
     """No answer: the connection was refused, broke, or timed out.
 
@@ -136,17 +144,25 @@ _BY_CODE: dict[int, type[ApiError]] = {
 }
 
 
-def error_from_response(code: int, body: bytes, call: str = "") -> ApiError:
-    """The error for a response with an HTTP status of 400 or more, or a watch's ERROR event."""
+def error_from_response(code: int, body: bytes, call: str = "", retry_after: str = "") -> ApiError:
+    """The error for a response with an HTTP status of 400 or more.
+
+    `retry_after` is the header of that name; it counts where the body says nothing about it.
+    """
     try:
         status = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:
         text = body[:300].decode("utf-8", "replace").strip()
         status = Status(message=text or f"the API server answered {code} without a body")
-    return error_from_status(msgspec.structs.replace(status, code=status.code or code), call)
+    status.code = status.code or code
+    if retry_after.isdecimal():
+        status.details = status.details or StatusDetails()
+        status.details.retry_after_seconds = status.details.retry_after_seconds or int(retry_after)
+    return error_from_status(status, call)
 
 
 def error_from_status(status: Status, call: str = "") -> ApiError:
+    """The error that a ``Status`` stands for, such as the object of a watch's ERROR event."""
     if status.reason == "AlreadyExists":
         return AlreadyExists(status, call)
     if status.reason in ("Expired", "Gone"):

@@ -8,7 +8,7 @@ from typing import Any, Generic
 import msgspec
 
 from arc_controller.runtime.client import StatusWriter, Writer
-from arc_controller.runtime.objects import K
+from arc_controller.runtime.objects import K, to_builtins
 
 Patch = dict[str, Any]
 
@@ -125,14 +125,18 @@ class LazyCopy(Generic[K]):
     def _changes(self) -> Patch:
         if self._copy is None:
             return {}
-        return merge_patch(msgspec.json.decode(self._snapshot), msgspec.to_builtins(self._copy))
+        return merge_patch(msgspec.json.decode(self._snapshot), to_builtins(self._copy))
 
     def _locked(self, patch: Patch, lock: bool) -> Patch:
         if not lock:
             return patch
-        metadata = {**patch.get("metadata", {})}
-        metadata["resourceVersion"] = self._base.metadata.resource_version
-        return {**patch, "metadata": metadata}
+        version = self._base.metadata.resource_version
+        if not version:
+            raise ValueError(
+                f"{type(self._base).__name__} {self._base.key} has no resourceVersion to lock: "
+                "it was not read from the API server"
+            )
+        return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
 
     def _accept(self, answer: K, *, written_status: bool) -> None:
         pending = self.diff() if written_status else self.diff_status()
@@ -144,7 +148,7 @@ class LazyCopy(Generic[K]):
 
 
 def _same(old: Any, new: Any) -> bool:
-    # True == 1 and 1 == 1.0 in Python, but not in JSON.
+    # True == 1 in Python, but not in JSON.
     if isinstance(old, bool) is not isinstance(new, bool):
         return False
     if isinstance(old, dict) and isinstance(new, dict):

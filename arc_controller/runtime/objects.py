@@ -7,6 +7,7 @@ merge patch: what a type does not declare is on neither side of the diff and so 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -121,44 +122,86 @@ def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | N
     return next((c for c in conditions if c.type == type_), None)
 
 
+class Requirement(NamedTuple):
+    """One requirement of a selector; `values` is empty for ``exists`` and ``absent``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        match self.operator:
+            case "in":
+                return labels.get(self.key) in self.values
+            case "notin":
+                return labels.get(self.key) not in self.values
+            case "exists":
+                return self.key in labels
+            case _:
+                return self.key not in labels
+
+    def __str__(self) -> str:
+        match self.operator:
+            case "in" | "notin" if len(self.values) == 1:
+                return f"{self.key}{'=' if self.operator == 'in' else '!='}{self.values[0]}"
+            case "in" | "notin":
+                return f"{self.key} {self.operator} ({','.join(self.values)})"
+            case "exists":
+                return self.key
+            case _:
+                return f"!{self.key}"
+
+
 class LabelSelector:
     """``LabelSelector({"app": "x"})`` or ``LabelSelector.parse("app=x,tier!=y")``.
 
     Understands equality and set based requirements and existence, as in
     https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors.
+    Equal selectors are those with the same requirements, in whatever order they were written.
     """
 
-    __slots__ = ("_requirements", "_text")
+    __slots__ = ("_requirements",)
 
     def __init__(self, equals: Mapping[str, str]) -> None:
-        self._requirements: tuple[tuple[str, str, frozenset[str]], ...] = tuple(
-            (key, "in", frozenset({value})) for key, value in sorted(equals.items())
+        """Raises `ValueError` for a key or value that no label can have."""
+        self._requirements = _canonical(
+            Requirement(key, "in", (value,)) for key, value in equals.items()
         )
-        self._text = ",".join(f"{key}={value}" for key, value in sorted(equals.items()))
 
     @classmethod
     def parse(cls, text: str) -> LabelSelector:
         """Raises `ValueError` with the requirement that cannot be read."""
         selector = cls({})
-        selector._requirements = tuple(_requirement(part) for part in _split(text))
-        selector._text = text
+        selector._requirements = _canonical(map(_parse_requirement, _split(text)))
         return selector
 
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        return self._requirements
+
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(_holds(requirement, labels) for requirement in self._requirements)
+        return all(requirement.holds(labels) for requirement in self._requirements)
 
     def __str__(self) -> str:
         """The form that goes into a ``labelSelector`` query parameter."""
-        return self._text
+        return ",".join(map(str, self._requirements))
 
     def __repr__(self) -> str:
-        return f"LabelSelector.parse({self._text!r})"
+        return f"LabelSelector.parse({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LabelSelector) and self._requirements == other._requirements
 
     def __hash__(self) -> int:
         return hash(self._requirements)
+
+
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_KEY = re.compile(rf"({_NAME}/)?{_NAME}")
+_VALUE = re.compile(rf"({_NAME})?")
+_SET_BASED = re.compile(r"(?P<key>[^\s,()!=]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUALITY = re.compile(r"(?P<key>[^\s,()!=]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s,()!=]*)")
+_EXISTENCE = re.compile(r"(?P<absent>!?)\s*(?P<key>[^\s,()!=]+)")
 
 
 def _split(text: str) -> list[str]:
@@ -169,43 +212,37 @@ def _split(text: str) -> list[str]:
             parts.append(text[start:index])
             start = index + 1
     parts.append(text[start:])
-    return [part.strip() for part in parts if part.strip()]
+    return [part.strip() for part in parts] if text.strip() else []
 
 
-def _requirement(part: str) -> tuple[str, str, frozenset[str]]:
-    for word, operator in ((" notin ", "notin"), (" in ", "in")):
-        if word in part:
-            key, values = part.split(word, 1)
-            values = values.strip()
-            if not (values.startswith("(") and values.endswith(")")):
-                raise ValueError(f"label selector {part!r}: the values belong in parentheses")
-            return key.strip(), operator, frozenset(v.strip() for v in values[1:-1].split(","))
-    for word, operator in (("!=", "notin"), ("==", "in"), ("=", "in")):
-        if word in part:
-            key, value = part.split(word, 1)
-            if not key.strip():
-                raise ValueError(f"label selector {part!r}: the key is missing")
-            return key.strip(), operator, frozenset({value.strip()})
-    if part.startswith("!"):
-        return part[1:].strip(), "absent", frozenset()
-    if " " in part:
-        raise ValueError(f"label selector {part!r}: use =, !=, in (…), notin (…), key or !key")
-    return part, "exists", frozenset()
+def _parse_requirement(part: str) -> Requirement:
+    if match := _SET_BASED.fullmatch(part):
+        values = tuple(sorted({value.strip() for value in match["values"].split(",")}))
+        return Requirement(match["key"], match["operator"], values)
+    if match := _EQUALITY.fullmatch(part):
+        operator = "notin" if match["operator"] == "!=" else "in"
+        return Requirement(match["key"], operator, (match["value"],))
+    if match := _EXISTENCE.fullmatch(part):
+        return Requirement(match["key"], "absent" if match["absent"] else "exists")
+    raise ValueError(
+        f"label selector {part!r}: "
+        "use key=value, key!=value, key in (…), key notin (…), key or !key"
+    )
 
 
-def _holds(requirement: tuple[str, str, frozenset[str]], labels: Mapping[str, str]) -> bool:
-    key, operator, values = requirement
-    match operator:
-        case "in":
-            return labels.get(key) in values
-        case "notin":
-            return labels.get(key) not in values
-        case "exists":
-            return key in labels
-        case _:
-            return key not in labels
+def _canonical(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    result = tuple(sorted(set(requirements)))
+    for requirement in result:
+        if len(requirement.key) > 317 or not _KEY.fullmatch(requirement.key):
+            raise ValueError(f"label selector: {requirement.key!r} cannot be the key of a label")
+        for value in requirement.values:
+            if len(value) > 63 or not _VALUE.fullmatch(value):
+                raise ValueError(
+                    f"label selector: {value!r} cannot be the value of label {requirement.key}"
+                )
+    return result
 
 
 def to_builtins(value: Any) -> Any:
     """The plain JSON value (dicts, lists, strings) of a struct, defaults omitted."""
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, str_keys=True)

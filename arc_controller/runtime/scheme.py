@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Generic, cast
+from urllib.parse import quote
 
 import msgspec
 
@@ -25,23 +26,36 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The REST path of the collection, of one object, or of its subresource."""
+        """The REST path of the collection, of one object, or of its subresource.
+
+        Raises `ValueError` for names that cannot be part of a path.
+        """
         parts = [f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"]
         if self.namespaced and namespace:
-            parts.append(f"namespaces/{namespace}")
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        if name:
+            parts.append(_segment(name))
+        if subresource:
+            parts.append(subresource)
         return "/".join(parts)
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+def _segment(name: str) -> str:
+    """A name in a path. Names come from people's manifests: one must not lead to another path."""
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise ValueError(f"{name!r} cannot be the name of an object: '.', '..', '/', '%' are not")
+    return quote(name, safe=":@!$&'()*+,;=~")
+
+
 class ObjectList(msgspec.Struct, Generic[K]):
     """One page of a list."""
 
-    items: list[K]
     metadata: ListMeta
+    items: list[K] = msgspec.field(default_factory=list)
 
 
 class UnknownKind(LookupError):
@@ -103,7 +117,13 @@ class Scheme:
             raise UnknownKind(f"no class is registered for {api_version} {kind}") from None
 
     def path(self, kind: type[KubeObject], key: NamespacedName, subresource: str = "") -> str:
-        return self.resource(kind).path(key.namespace, key.name, subresource)
+        """The path of one object. Raises `UnknownKind`, and `ValueError` for an incomplete key."""
+        resource = self.resource(kind)
+        if not key.name:
+            raise ValueError(f"{resource.kind}: the name is empty")
+        if resource.namespaced and not key.namespace:
+            raise ValueError(f"{resource.kind} {key.name!r}: the namespace is empty")
+        return resource.path(key.namespace, key.name, subresource)
 
     def owner_reference(self, owner: KubeObject, *, controller: bool = True) -> OwnerReference:
         resource = self.resource(type(owner))
@@ -120,7 +140,7 @@ class Scheme:
         """JSON with ``apiVersion`` and ``kind``."""
         resource = self.resource(type(obj))
         head = self._encoder.encode({"apiVersion": resource.api_version, "kind": resource.kind})
-        return head[:-1] + b"," + self._encoder.encode(obj)[1:]
+        return head[:-1] + b"," + self._encoder.encode(obj)[1:]  # metadata is always encoded
 
     def decode(self, kind: type[K], body: bytes | msgspec.Raw) -> K:
         """Raises `msgspec.DecodeError` (`msgspec.ValidationError` names the field)."""

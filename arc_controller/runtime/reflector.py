@@ -1,0 +1,346 @@
+"""Follows one collection of the API server: list it, watch it, and again whenever that breaks.
+
+The reflector is one explicit state machine. It owns what is known about the position in the
+server's history, and nothing else: what it learns goes to a `Sink`.
+
+::
+
+    EMPTY ──► LISTING ──► WATCHING ──┐
+      ▲          │  ▲        │  ▲    │ the stream ended: resume from the last version
+      │          │  └─ page   │  └────┘
+      └──────────┴───────────┘  history is gone, or the server refuses to resume
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random as random_
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from arc_controller.runtime.errors import (
+    ApiError,
+    BadRequest,
+    Gone,
+    Invalid,
+    Status,
+    TooManyRequests,
+    TransportError,
+    error_from_response,
+    error_from_status,
+)
+from arc_controller.runtime.objects import (
+    K,
+    KubeObject,
+    LabelSelector,
+    ListMeta,
+    NamespacedName,
+    ObjectMeta,
+)
+from arc_controller.runtime.scheme import Scheme
+from arc_controller.runtime.transport import Transport
+
+PAGE = 500
+WATCH_SECONDS = (300, 600)
+"""For how long the server is asked to serve one watch: a random number in this range, so that not
+everybody comes back at the same time."""
+GRACE_SECONDS = 30.0
+"""How much longer than asked for a watch may take before the connection counts as dead."""
+HEALTHY_SECONDS = 10.0
+"""A watch that lived this long, or brought an event, ends a run of failures."""
+BACKOFF_BASE, BACKOFF_CAP = 0.2, 30.0
+RESUMES = 5
+"""So many failures in a row are answered by resuming; then the collection is listed again."""
+BATCH = 32
+"""After so many events in a row the loop gets to do something else."""
+
+_log = structlog.get_logger(__name__)
+
+
+class State(enum.Enum):
+    """What is known of the collection, and so what the next step does."""
+
+    EMPTY = "empty"
+    """Nothing, or nothing that can be resumed. Begins a list; leads to LISTING at once."""
+
+    LISTING = "listing"
+    """Some pages of it. Reads one page: the last one goes with all the others to the sink and
+    leads to WATCHING. 410 leads to EMPTY (and to a list in one page), other errors read the page
+    again later."""
+
+    WATCHING = "watching"
+    """Everything up to `version`. Serves one watch to its end and stays; 410, or too many failures
+    in a row, lead to EMPTY, and so does the end of a watch that brought something unreadable."""
+
+
+K_contra = TypeVar("K_contra", bound=KubeObject, contravariant=True)
+
+
+class Sink(Protocol[K_contra]):
+    """Takes what a reflector learns. Calls are synchronous, cheap, and do not raise."""
+
+    def replaced(
+        self, objects: Sequence[K_contra], unreadable: frozenset[NamespacedName], version: str
+    ) -> None:
+        """The whole collection as of `version`; `unreadable` are there but could not be decoded."""
+
+    def changed(self, obj: K_contra) -> None:
+        """The object is new or different."""
+
+    def deleted(self, last: KubeObject) -> None:
+        """The object is gone or no longer selected. At least the metadata of `last` are known."""
+
+    def reached(self, version: str) -> None:
+        """Nothing else happened up to `version`."""
+
+
+class Reflector(Generic[K]):
+    """Keeps a sink up to date with the objects of one kind in one namespace and label selection.
+
+    It never gives up: every error leads to another try, after a jittered exponential backoff.
+    Lists are consistent (the most recent state), so the collection never goes back in time.
+    Cancelling `run` or `step` is safe at any moment; a cancelled step may be repeated.
+    """
+
+    def __init__(
+        self,
+        kind: type[K],
+        sink: Sink[K],
+        transport: Transport,
+        scheme: Scheme,
+        *,
+        namespace: str = "",
+        labels: LabelSelector | None = None,
+        random: random_.Random | None = None,
+    ) -> None:
+        self.state = State.EMPTY
+        self.version = ""
+        """The resource version up to which the sink knows everything."""
+        self.failures = 0
+        """How many steps in a row failed."""
+        self._kind = kind
+        self._sink = sink
+        self._transport = transport
+        self._scheme = scheme
+        self._random = random or random_.Random()
+        self._path = scheme.resource(kind).path(namespace)
+        self._selection = [("labelSelector", str(labels))] if labels is not None else []
+        self._pages: list[K] = []
+        self._token = ""
+        self._paginate = True
+        self._unreadable: set[NamespacedName] = set()
+        self._list_again = False
+        self._log = _log.bind(kind=kind.__name__, namespace=namespace or "*")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.step()
+
+    async def step(self) -> None:
+        """One transition, and the wait after it if it failed."""
+        delay = 0.0
+        try:
+            match self.state:
+                case State.EMPTY:
+                    self._begin_list()
+                case State.LISTING:
+                    await self._read_page()
+                case State.WATCHING:
+                    delay = await self._watch()
+        except (ApiError, TransportError, msgspec.DecodeError) as error:
+            delay = self._failed(error)
+        if delay:
+            await asyncio.sleep(delay)
+
+    # --- listing ----------------------------------------------------------------------------------
+
+    def _begin_list(self) -> None:
+        self._pages, self._token = [], ""
+        self._unreadable = set()
+        self._list_again = False
+        self.state = State.LISTING
+
+    async def _read_page(self) -> None:
+        query = list(self._selection)
+        if self._paginate:
+            query.append(("limit", str(PAGE)))
+        if self._token:
+            query.append(("continue", self._token))
+        response = await self._transport.request("GET", self._path, query=query)
+        if response.status >= 400:
+            retry_after = response.headers.get("Retry-After", "")
+            call = f"GET {self._path}"
+            raise error_from_response(response.status, response.body, call, retry_after)
+        meta = self._decode_page(response.body)
+        self._token = meta.continue_
+        if self._token:
+            return
+        self._sink.replaced(self._pages, frozenset(self._unreadable), meta.resource_version)
+        self.version = meta.resource_version
+        self._pages = []
+        self._paginate = True
+        self.state = State.WATCHING
+
+    def _decode_page(self, body: bytes) -> ListMeta:
+        try:
+            page = self._scheme.decode_list(self._kind, body)
+        except msgspec.ValidationError:
+            raw = _decode_raw_page(body)  # Some object does not fit: find out which.
+            objects = [self._decode(item) for item in raw.items]
+            self._pages += [obj for obj in objects if isinstance(obj, self._kind)]
+            return raw.metadata
+        self._pages += page.items
+        return page.metadata
+
+    # --- watching ---------------------------------------------------------------------------------
+
+    async def _watch(self) -> float:
+        seconds = self._random.randint(*WATCH_SECONDS)
+        query = [
+            *self._selection,
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", self.version),
+            ("timeoutSeconds", str(seconds)),
+        ]
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        events = 0
+        try:
+            async with (
+                asyncio.timeout(seconds + GRACE_SECONDS),
+                self._transport.stream(self._path, query=query) as lines,
+            ):
+                async for line in lines:
+                    if self._take(line):
+                        self.failures = 0
+                    events += 1
+                    if events % BATCH == 0:
+                        await asyncio.sleep(0)
+        except TimeoutError:
+            self._log.warning("watch was silent past its end: the connection counts as dead")
+        finally:
+            if loop.time() - started >= HEALTHY_SECONDS:
+                self.failures = 0
+        if self._list_again:
+            self.state = State.EMPTY
+        if loop.time() - started >= HEALTHY_SECONDS:
+            return 0.0
+        self.failures += 1
+        return self._backoff()
+
+    def _take(self, line: bytes) -> bool:
+        """Hand one event on; says whether it was about an object. Raises what an ERROR carries."""
+        event = _decode_event(line)
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                obj = self._decode(event.object)
+                if isinstance(obj, self._kind):
+                    self._sink.changed(obj)
+            case "DELETED":
+                obj = self._decode(event.object)
+                if obj is not None:
+                    self._sink.deleted(obj)
+            case "BOOKMARK":
+                obj = _decode_partial(event.object)
+                self._sink.reached(obj.metadata.resource_version)
+            case "ERROR":
+                raise error_from_status(_decode_status(event.object), f"WATCH {self._path}")
+            case _:
+                self._log.warning("unknown type of watch event", type=event.type)
+                return False
+        if obj is not None and obj.metadata.resource_version:
+            self.version = obj.metadata.resource_version
+        return event.type != "BOOKMARK"
+
+    # --- what both need ---------------------------------------------------------------------------
+
+    def _decode(self, raw: msgspec.Raw) -> K | KubeObject | None:
+        """The object; its metadata alone, or None, if more cannot be decoded."""
+        try:
+            return self._scheme.decode(self._kind, raw)
+        except msgspec.ValidationError as error:
+            partial = _decode_least(raw)
+            key = partial.key if partial is not None else None
+            self._log.error("object cannot be read", key=str(key or "?"), error=str(error))
+            self._list_again = True
+            if key is not None:
+                self._unreadable.add(key)
+            return partial
+
+    def _failed(self, error: Exception) -> float:
+        self.failures += 1
+        listing = self.state is State.LISTING
+        match error:
+            case Gone():
+                # Pages that expired while they were read would expire again.
+                self._paginate = not (listing and self._token)
+                self.state = State.EMPTY
+            case BadRequest() | Invalid():
+                self.state = State.EMPTY
+            case _ if not listing and self.failures % RESUMES == 0:
+                self.state = State.EMPTY
+        delay = self._backoff()
+        if isinstance(error, TooManyRequests):
+            delay = max(delay, error.retry_after)
+        log = self._log.warning if self.failures > 2 else self._log.info
+        log(
+            "list failed" if listing else "watch failed",
+            error=str(error),
+            failures=self.failures,
+            retry_in=round(delay, 3),
+            next=self.state.value,
+        )
+        return delay
+
+    def _backoff(self) -> float:
+        delay = min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(self.failures - 1, 16))
+        return delay * self._random.uniform(0.5, 1.0)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _RawPage(msgspec.Struct):
+    metadata: ListMeta
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class _LeastMeta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Least(msgspec.Struct):
+    metadata: _LeastMeta
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+_decode_status = msgspec.json.Decoder(Status).decode
+_decode_partial = msgspec.json.Decoder(KubeObject).decode
+_least = msgspec.json.Decoder(_Least).decode
+
+
+def _decode_least(raw: msgspec.Raw) -> KubeObject | None:
+    try:
+        meta = _least(raw).metadata
+    except msgspec.DecodeError:
+        return None
+    return KubeObject(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        )
+    )
