@@ -76,13 +76,24 @@ class TokenBucket(Generic[T]):
         self._at: float | None = None
 
     def when(self, item: T) -> float:
+        self._refill()
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._qps)
+
+    def take(self) -> bool:
+        """Take a token if there is one; for those who would rather drop than wait."""
+        self._refill()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _refill(self) -> None:
         now = self._time()
         if self._at is not None:
             refilled = self._tokens + (now - self._at) * self._qps
             self._tokens = min(float(self._burst), refilled)
         self._at = now
-        self._tokens -= 1
-        return max(0.0, -self._tokens / self._qps)
 
     def forget(self, item: T) -> None: ...
 

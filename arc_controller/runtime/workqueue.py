@@ -68,6 +68,10 @@ class WorkQueue(Generic[T]):
         """How many items are with workers."""
         return len(self._active)
 
+    def working_on(self) -> list[T]:
+        """What the workers have, the longest running first."""
+        return list(self._active)
+
     @property
     def is_shut_down(self) -> bool:
         return self._is_shut_down
