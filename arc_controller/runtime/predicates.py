@@ -20,7 +20,7 @@ def _always(*_objects: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Predicate(Generic[K_contra]):
     """Three questions, each answered with True by default: is this event of interest?"""
 
