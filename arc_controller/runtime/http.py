@@ -1,0 +1,425 @@
+"""The HTTP transport: one pool of connections for calls, one for watches.
+
+How to reach the server and how to prove who asks comes from a `Connection`: the official client's
+configuration (`officialclient`) or a pod's own token (`incluster`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random as random_
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+import structlog
+from yarl import URL
+
+import arc_controller
+from arc_controller.runtime import sessions
+from arc_controller.runtime.errors import ConfigurationError, TransportError, error_from_response
+from arc_controller.runtime.ratelimit import TokenBucket
+from arc_controller.runtime.transport import Response
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from arc_controller.runtime.httpmetrics import TransportMetrics
+
+CALL_SECONDS = 60.0
+"""One attempt of a call takes no longer."""
+CONNECT_SECONDS = 10.0
+CALL_CONNECTIONS = 100
+JSON_PATCH = "application/json-patch+json"
+
+_log = structlog.get_logger(__name__)
+
+
+class Connection(Protocol):
+    """Where the API server is and how to prove who asks."""
+
+    @property
+    def url(self) -> str:
+        """``https://host:port``, with a path if the server is behind one; no slash at the end."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """More arguments for `aiohttp.ClientSession.request`: proxy, TLS server name."""
+
+    def open_session(self, connections: int) -> aiohttp.ClientSession:
+        """A new session with that many connections at most (0: any number)."""
+
+    async def authorization(self) -> str:
+        """The value of the ``Authorization`` header; empty for none. Called for every request."""
+
+    async def renew(self) -> bool:
+        """The server refused the credentials: get others. False if there are none to get."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, and after how many seconds, a call is sent again.
+
+    `delay` is what the server asked for with ``Retry-After`` (not more than `cap`), or a jittered
+    exponential backoff from `base`.
+    """
+
+    refused: int = 8
+    """Retries after 429, or 5xx where the call may be repeated."""
+    broken: int = 3
+    """Retries after a connection that could not be made or broke."""
+    base: float = 0.1
+    cap: float = 30.0
+
+    def delay(self, attempt: int, retry_after: str, random: random_.Random) -> float:
+        if retry_after.isascii() and retry_after.isdecimal():
+            return min(self.cap, float(retry_after)) + random.uniform(0, self.base)
+        return min(self.cap, self.base * 2.0**attempt) * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainConnection:
+    """A server without TLS and without credentials, such as ``kubectl proxy``."""
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def open_session(self, connections: int) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=sessions.connector(connections), **sessions.session_options()
+        )
+
+    async def authorization(self) -> str:
+        return ""
+
+    async def renew(self) -> bool:
+        return False
+
+
+class HttpTransport:
+    """`Transport` over HTTP/1.1 with keep-alive connections.
+
+    - 429 is answered by waiting and asking again, whatever the method: the server did nothing.
+    - 500, 502, 503 and 504 are repeated for GET; for PATCH, PUT and DELETE only when the server
+      says ``Retry-After``, and for POST never: the first one may have taken effect.
+    - A connection that could not be made is tried again; one that broke only for GET. Otherwise
+      `TransportError` leaves the question open whether a write took effect.
+    - 401 is answered once by renewing the credentials.
+    - At most `qps` requests a second leave, after a burst of `burst` (``qps=0``: no limit).
+
+    Logs name method, path and status, never headers or bodies. Every method may be cancelled at
+    any moment.
+    """
+
+    def __init__(
+        self,
+        connection: Connection | str,
+        *,
+        qps: float = 100.0,
+        burst: int = 200,
+        user_agent: str = "",
+        registry: CollectorRegistry | None = None,
+        retries: RetryPolicy | None = None,
+        random: random_.Random | None = None,
+    ) -> None:
+        if isinstance(connection, str):
+            connection = PlainConnection(connection.rstrip("/"))
+        self._connection = connection
+        self._host = urlsplit(connection.url).netloc
+        self._limiter = TokenBucket(qps, burst)
+        self._retries = retries or RetryPolicy()
+        self._random = random or random_.Random()
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": user_agent or f"arc_controller/{arc_controller.__version__}",
+        }
+        self._metrics = _metrics(registry)
+        self._calls: aiohttp.ClientSession | None = None
+        self._watches: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    @classmethod
+    async def from_environment(
+        cls,
+        *,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        qps: float = 100.0,
+        burst: int = 200,
+        user_agent: str = "",
+        registry: CollectorRegistry | None = None,
+    ) -> HttpTransport:
+        """The cluster that ``kubectl`` would talk to, or the one that this process runs in.
+
+        The first that exists of: `kubeconfig`, the files in ``KUBECONFIG``, a pod's service
+        account, ``~/.kube/config``. Raises `ConfigurationError`.
+        """
+        from arc_controller.runtime import officialclient
+
+        connection = await officialclient.connect(find_kubeconfig(kubeconfig), context)
+        return cls(connection, qps=qps, burst=burst, user_agent=user_agent, registry=registry)
+
+    @property
+    def url(self) -> str:
+        return self._connection.url
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """One call, retries included; `timeout` is for all of it, in seconds. Any status.
+
+        Raises `TransportError` when there was no answer.
+        """
+        call = _Call(method, path, content_type)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._persist(call, self._url(path, query), body)
+        except TimeoutError:
+            raise TransportError(f"{call}: no answer within {timeout:g} s") from None
+
+    def stream(
+        self, path: str, *, query: Sequence[tuple[str, str]] = ()
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """A watch, on a connection of its own. Not retried: its reader knows where to resume."""
+        return self._stream(path, query)
+
+    async def close(self) -> None:
+        """Close all connections. Later calls raise `TransportError`; closing again does nothing."""
+        self._closed = True
+        sessions, self._calls, self._watches = (self._calls, self._watches), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def _persist(self, call: _Call, url: URL, body: bytes | None) -> Response:
+        refused = broken = 0
+        renewed = False
+        while True:
+            waited = await self._limiter.acquire()
+            if self._metrics is not None:
+                self._metrics.limiter.labels(call.method, self._host).observe(waited)
+            try:
+                response = await self._send(call, url, body)
+            except _NoAnswer as error:
+                if not (error.unsent or call.method == "GET") or broken >= self._retries.broken:
+                    raise TransportError(f"{call}: {error}") from error.__cause__
+                delay = self._retries.delay(broken, "", self._random)
+                broken += 1
+                reason = str(error)
+            else:
+                if response.status == 401 and not renewed and await self._connection.renew():
+                    renewed = True
+                    continue
+                retry_after = response.headers.get("Retry-After", "")
+                if refused >= self._retries.refused or not call.may_repeat(
+                    response.status, retry_after
+                ):
+                    return response
+                delay = self._retries.delay(refused, retry_after, self._random)
+                refused += 1
+                reason = str(response.status)
+            _log.debug("call is repeated", call=str(call), reason=reason, after=round(delay, 3))
+            if self._metrics is not None:
+                self._metrics.retries.labels(reason[:3], call.method, self._host).inc()
+            await asyncio.sleep(delay)
+
+    async def _send(self, call: _Call, url: URL, body: bytes | None) -> Response:
+        session = self._session(calls=True)
+        headers = await self._with_authorization()
+        if body is not None:
+            headers["Content-Type"] = call.content_type
+        started = asyncio.get_running_loop().time()
+        code = "<error>"
+        try:
+            async with session.request(
+                call.method,
+                url,
+                data=body,
+                headers=headers,
+                timeout=_CALL_TIMEOUT,
+                allow_redirects=False,
+                **self._connection.options,
+            ) as answer:
+                content = await answer.read()
+                code = str(answer.status)
+                return Response(answer.status, content, answer.headers)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _NoAnswer(error) from error
+        finally:
+            self._count(call.method, code, started)
+
+    # --- watches ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, query: Sequence[tuple[str, str]]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        await self._limiter.acquire()
+        answer = await self._open(path, self._url(path, query))
+        try:
+            async with aclosing(_lines(answer, f"WATCH {path}")) as lines:
+                yield lines
+        finally:
+            answer.close()
+
+    async def _open(self, path: str, url: URL) -> aiohttp.ClientResponse:
+        call = f"WATCH {path}"
+        renewed = False
+        while True:
+            started = asyncio.get_running_loop().time()
+            code = "<error>"
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    answer = await self._session(calls=False).get(
+                        url,
+                        headers=await self._with_authorization(),
+                        timeout=_WATCH_TIMEOUT,
+                        allow_redirects=False,
+                        **self._connection.options,
+                    )
+                    code = str(answer.status)
+                    if answer.status < 400:
+                        return answer
+                    async with answer:
+                        body = await answer.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise TransportError(f"{call}: {_NoAnswer(error)}") from error
+            finally:
+                self._count("WATCH", code, started)
+            if answer.status == 401 and not renewed and await self._connection.renew():
+                renewed = True
+                continue
+            retry_after = answer.headers.get("Retry-After", "")
+            raise error_from_response(answer.status, body, call, retry_after)
+
+    # --- what both need ---------------------------------------------------------------------------
+
+    def _session(self, *, calls: bool) -> aiohttp.ClientSession:
+        if self._closed:
+            raise TransportError("the transport is closed")
+        if calls:
+            if self._calls is None:
+                self._calls = self._connection.open_session(CALL_CONNECTIONS)
+            return self._calls
+        if self._watches is None:
+            self._watches = self._connection.open_session(0)
+        return self._watches
+
+    async def _with_authorization(self) -> dict[str, str]:
+        headers = dict(self._headers)
+        authorization = await self._connection.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _url(self, path: str, query: Sequence[tuple[str, str]]) -> URL:
+        url = f"{self._connection.url}{path}"
+        if query:
+            url = f"{url}?{urlencode(query, quote_via=quote)}"
+        return URL(url, encoded=True)
+
+    def _count(self, verb: str, code: str, started: float) -> None:
+        if self._metrics is None:
+            return
+        method = "GET" if verb == "WATCH" else verb
+        self._metrics.requests.labels(code, method, self._host).inc()
+        seconds = asyncio.get_running_loop().time() - started
+        self._metrics.duration.labels(verb, self._host).observe(seconds)
+
+
+def find_kubeconfig(explicit: str | None = None) -> str | None:
+    """The kubeconfig to use (maybe several, separated as in ``PATH``); None in a pod without one.
+
+    Raises `ConfigurationError` if there is nothing that says where the API server is.
+    """
+    if explicit:
+        if not Path(explicit).expanduser().is_file():
+            raise ConfigurationError(f"kubeconfig {explicit!r}: there is no such file")
+        return explicit
+    listed = os.environ.get("KUBECONFIG", "")
+    if listed:
+        if not any(Path(p).expanduser().is_file() for p in listed.split(os.pathsep) if p):
+            raise ConfigurationError(f"KUBECONFIG is {listed!r}: there is no such file")
+        return listed
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    default = Path.home() / ".kube" / "config"
+    if default.is_file():
+        return str(default)
+    raise ConfigurationError(
+        "no Kubernetes cluster: set KUBECONFIG to a kubeconfig file, "
+        f"or put one at {default}, or run in a pod"
+    )
+
+
+_CALL_TIMEOUT = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
+_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+_PASSING = frozenset({500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    method: str
+    path: str
+    content_type: str
+
+    def may_repeat(self, status: int, retry_after: str) -> bool:
+        if status == 429:
+            return True
+        if status not in _PASSING or self.method == "POST" or self.content_type == JSON_PATCH:
+            return False
+        return self.method == "GET" or bool(retry_after)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class _NoAnswer(Exception):
+    def __init__(self, error: Exception) -> None:
+        self.unsent = isinstance(
+            error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+        ) and not isinstance(error, aiohttp.ClientSSLError)
+        if isinstance(error, TimeoutError):
+            text = "no connection in time" if self.unsent else "no answer in time"
+        else:
+            text = str(error) or type(error).__name__
+        super().__init__(text)
+
+
+async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[bytes, None]:
+    parts: list[bytes] = []
+    try:
+        async for chunk in answer.content.iter_any():
+            first, *rest = chunk.split(b"\n")
+            parts.append(first)
+            for following in rest:
+                line = b"".join(parts)
+                parts = [following]
+                if line:
+                    yield line
+    except (aiohttp.ClientError, OSError) as error:
+        raise TransportError(f"{call}: the connection broke: {_NoAnswer(error)}") from error
+    # What is left is half an event: the server ends each with a newline.
+
+
+def _metrics(registry: CollectorRegistry | None) -> TransportMetrics | None:
+    if registry is None:
+        return None
+    from arc_controller.runtime.httpmetrics import TransportMetrics
+
+    return TransportMetrics(registry)
