@@ -1,0 +1,125 @@
+"""Request bodies: JSON or YAML in, an object of the expected kind out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from arc_controller.testing.apiserver import errors
+from arc_controller.testing.apiserver.messages import Object, Request, decode_json
+from arc_controller.testing.apiserver.resources import Resource
+
+ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_YAML = ("application/yaml", "application/x-yaml", "text/yaml", "application/apply-patch+yaml")
+
+
+def media_type(request: Request) -> str:
+    return request.header("content-type").partition(";")[0].strip().lower()
+
+
+def decode_body(request: Request) -> Any:
+    """The decoded body, as JSON or YAML. Raises BadRequest or UnsupportedMediaType."""
+    kind = media_type(request)
+    if kind in _YAML:
+        return decode_yaml(request.body)
+    if (
+        kind
+        and kind not in ("application/json", "application/json-patch+json")
+        and not (kind.endswith("+json"))
+    ):
+        raise errors.unsupported_media_type(ACCEPTED)
+    return decode_json_body(request.body)
+
+
+def decode_json_body(body: bytes) -> Any:
+    try:
+        return decode_json(body)
+    except msgspec.DecodeError as error:
+        raise errors.bad_request(f"error decoding the body as JSON: {error}") from None
+
+
+def decode_yaml(body: bytes) -> Any:
+    import yaml
+
+    try:
+        return yaml.load(body, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise errors.bad_request(f"error parsing YAML: {error}") from None
+
+
+def decode_object(request: Request, resource: Resource) -> Object:
+    """An object of the resource's kind, as a create or update carries it."""
+    body = decode_body(request)
+    if not isinstance(body, dict):
+        raise errors.bad_request(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal "
+            f"{json_type(body)} into Go value of type struct {{ APIVersion string; Kind string }}"
+        )
+    check_kind(body, resource)
+    return body
+
+
+def check_kind(body: Object, resource: Resource) -> None:
+    """The body's kind and apiVersion are the resource's; absent ones are filled in for built-in
+    kinds, as typed decoding does."""
+    kind, api_version = body.get("kind"), body.get("apiVersion")
+    if not kind and not resource.custom:
+        body["kind"] = kind = resource.kind
+    if not api_version and not resource.custom:
+        body["apiVersion"] = api_version = resource.api_version
+    if not kind:
+        shown = msgspec.json.encode(body).decode()
+        raise errors.bad_request(f"Object 'Kind' is missing in '{shown}'")
+    if not api_version:
+        shown = msgspec.json.encode(body).decode()
+        raise errors.bad_request(f"Object 'apiVersion' is missing in '{shown}'")
+    if api_version != resource.api_version:
+        raise errors.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if kind != resource.kind:
+        raise errors.bad_request(
+            f"{resource.kind} in version {go_name(resource.version)} cannot be handled as a "
+            f"{resource.kind}: the kind in the data is {kind}"
+            if not resource.custom
+            else f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})"
+        )
+
+
+def go_name(text: str) -> str:
+    return errors.go_quote(text)
+
+
+def json_type(value: Any) -> str:
+    """The JSON type as Go's decoder names it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+_YAML_LOADER: Any = None
+
+
+def _loader() -> Any:
+    """YAML as Kubernetes reads it: timestamps stay strings."""
+    global _YAML_LOADER
+    if _YAML_LOADER is None:
+        import yaml
+
+        class Loader(yaml.SafeLoader):
+            pass
+
+        Loader.yaml_implicit_resolvers = {
+            first: [(tag, regexp) for tag, regexp in resolvers if "timestamp" not in tag]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+        _YAML_LOADER = Loader
+    return _YAML_LOADER

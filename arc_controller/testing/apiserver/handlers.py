@@ -1,0 +1,297 @@
+"""The verbs: what each request does to the store and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from arc_controller.testing.apiserver import bodies, errors, negotiate, patching, reader
+from arc_controller.testing.apiserver.authn import Authenticator
+from arc_controller.testing.apiserver.deleter import Deleter, parse_options
+from arc_controller.testing.apiserver.messages import (
+    JSON,
+    Object,
+    Request,
+    Response,
+    encode_json,
+    json_response,
+    text_response,
+)
+from arc_controller.testing.apiserver.nonresource import NonResource
+from arc_controller.testing.apiserver.resources import Resource, ResourceTable
+from arc_controller.testing.apiserver.routing import RequestInfo
+from arc_controller.testing.apiserver.store import Store, Stored
+from arc_controller.testing.apiserver.strategy import Call
+from arc_controller.testing.apiserver.subresources import Subresources
+from arc_controller.testing.apiserver.watch import Watch, encoded
+from arc_controller.testing.apiserver.writer import Writer
+
+if TYPE_CHECKING:
+    from arc_controller.testing.apiserver.server import LogSource
+
+_WATCH_HEADERS = {"Content-Type": JSON}
+_MIN_WATCH_SECONDS = 1800
+
+
+class Handlers:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        resources: ResourceTable,
+        writer: Writer,
+        deleter: Deleter,
+        authenticator: Authenticator,
+        random: Random,
+        watches: set[Watch],
+        bookmark_interval: float,
+    ) -> None:
+        self._store = store
+        self._resources = resources
+        self._writer = writer
+        self._deleter = deleter
+        self._random = random
+        self._watches = watches
+        self._bookmark_interval = bookmark_interval
+        self._nonresource = NonResource(resources)
+        self._subresources = Subresources(store, resources, writer, deleter, authenticator)
+        self._verbs: dict[str, Callable[[Request, RequestInfo, Resource], Response]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    async def dispatch(
+        self, request: Request, info: RequestInfo, logs: LogSource | None
+    ) -> Response:
+        """Answer an authenticated request. Raises `StatusError`."""
+        if not info.is_resource:
+            return self._nonresource.answer(request, info)
+        resource = self._resources.find(info.group, info.version, info.plural)
+        if resource is None:
+            if self._resources.in_version(info.group, info.version) and not info.group:
+                raise errors.no_such_resource()
+            return text_response(404, "404 page not found\n")
+        info.resource = resource
+        if info.subresource:
+            if info.subresource not in resource.subresources:
+                raise errors.no_such_resource()
+            if info.subresource != "status":
+                return await self._subresources.answer(request, info, resource, logs)
+            if info.verb not in ("get", "update", "patch"):
+                raise errors.method_not_allowed()
+        elif info.verb not in resource.verbs:
+            raise errors.method_not_allowed()
+        if not resource.namespaced:
+            info.namespace = ""
+        elif not info.namespace and info.verb not in ("list", "watch"):
+            raise errors.method_not_allowed()
+        if info.verb == "create" and info.name:
+            raise errors.method_not_allowed()
+        return self._verbs[info.verb](request, info, resource)
+
+    def _get(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        stored = reader.read_one(self._store, resource, info.namespace, info.name)
+        return self._answer(200, request, resource, stored)
+
+    def _list(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        wanted = reader.make_filter(resource, info.namespace, info.name, info.query)
+        page = reader.read_page(self._store, resource, wanted, info.query)
+        form, _ = negotiate.negotiate(request.header("accept"))
+        if form == "PartialObjectMetadata":
+            items = [encode_json(_partial(each.obj)) for each in page.stored]
+            body = reader.encode_list(resource, page, items, partial=True)
+            return json_response(200, body)
+        items = [encoded(resource, each) for each in page.stored]
+        if not resource.custom:
+            cut = len(resource.prefix)
+            items = [b"{" + each[cut:] for each in items]
+        return json_response(200, reader.encode_list(resource, page, items))
+
+    def _watch(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        wanted = reader.make_filter(resource, info.namespace, info.name, info.query)
+        form, _ = negotiate.negotiate(request.header("accept"))
+        encode = None
+        if form == "PartialObjectMetadata":
+            encode = _encode_partial
+        watch = reader.open_watch(
+            self._store,
+            resource,
+            wanted,
+            info.query,
+            bookmark_interval=self._bookmark_interval,
+            default_timeout=lambda: _MIN_WATCH_SECONDS * (1 + self._random.random()),
+            encode=encode,
+            on_close=self._watches.discard,
+        )
+        self._watches.add(watch)
+        return Response(200, dict(_WATCH_HEADERS), watch)
+
+    def _create(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        body = bodies.decode_object(request, resource)
+        call = self._call(request, info)
+        stored = self._writer.create(call, resource, info.namespace, _incoming(resource, body))
+        return self._answer(201, request, resource, stored, call)
+
+    def _update(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        body = _incoming(resource, bodies.decode_object(request, resource))
+        _check_name(body, info.name)
+        call = self._call(request, info)
+        if (
+            resource.strategy.create_on_update
+            and not info.subresource
+            and self._store.read(resource.storage_key, info.namespace, info.name) is None
+        ):
+            body["metadata"].pop("resourceVersion", None)
+            stored = self._writer.create(call, resource, info.namespace, body)
+            return self._answer(201, request, resource, stored, call)
+        stored = self._writer.update(
+            call, resource, info.namespace, info.name, lambda old: body, info.subresource
+        )
+        return self._answer(200, request, resource, stored, call)
+
+    def _patch(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        call = self._call(request, info)
+        stored, created = patching.patch(self._writer, call, request, info, resource)
+        return self._answer(201 if created else 200, request, resource, stored, call)
+
+    def _delete(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
+        body = _options_body(request)
+        options = parse_options(body, info.query)
+        call = self._call(request, info)
+        call.dry_run = call.dry_run or bool(body.get("dryRun"))
+        deletion = self._deleter.delete(call, resource, info.namespace, info.name, options)
+        status = 200
+        if not deletion.gone and options.propagation in ("Background", "Foreground"):
+            status = 202 if body.get("orphanDependents") is False else 200
+        if not deletion.gone or resource.strategy.returns_deleted:
+            return self._answer(status, request, resource, deletion.stored, call)
+        details: Object = {"name": info.name}
+        if resource.group:
+            details["group"] = resource.group
+        details["kind"] = resource.plural
+        details["uid"] = deletion.stored.obj["metadata"]["uid"]
+        return json_response(
+            status,
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "details": details,
+            },
+            _warning_headers(call),
+        )
+
+    def _delete_collection(
+        self, request: Request, info: RequestInfo, resource: Resource
+    ) -> Response:
+        body = _options_body(request)
+        options = parse_options(body, info.query)
+        call = self._call(request, info)
+        call.dry_run = call.dry_run or bool(body.get("dryRun"))
+        wanted = reader.make_filter(resource, info.namespace, "", info.query)
+        page = reader.read_page(self._store, resource, wanted, info.query)
+        for stored in page.stored:
+            try:
+                self._deleter.delete(call, resource, stored.namespace, stored.name, options)
+            except errors.StatusError as error:
+                if error.code != 404:
+                    raise
+        items = [encoded(resource, each) for each in page.stored]
+        if not resource.custom:
+            cut = len(resource.prefix)
+            items = [b"{" + each[cut:] for each in items]
+        return json_response(200, reader.encode_list(resource, page, items))
+
+    def _call(self, request: Request, info: RequestInfo) -> Call:
+        return make_call(self._writer, request, info)
+
+    def _answer(
+        self,
+        status: int,
+        request: Request,
+        resource: Resource,
+        stored: Stored,
+        call: Call | None = None,
+    ) -> Response:
+        accept = request.header("accept")
+        form, _ = negotiate.negotiate(accept) if accept else ("Object", "")
+        if form == "PartialObjectMetadata":
+            data = _encode_partial(stored)
+        else:
+            data = encoded(resource, stored)
+        return json_response(status, data, _warning_headers(call))
+
+
+def make_call(writer: Writer, request: Request, info: RequestInfo) -> Call:
+    """What the write needs to know about its request. Raises BadRequest on unknown options."""
+    query = info.query
+    dry_run = query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        problem = errors.not_supported("dryRun", [dry_run], ("All",))
+        kind = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+        raise errors.invalid("meta.k8s.io", kind.get(info.verb, "DeleteOptions"), "", [problem])
+    manager = query.get("fieldManager", "") or info.user_agent.partition("/")[0]
+    assert info.user is not None
+    return Call(
+        now=writer.timestamp(),
+        user=info.user,
+        dry_run=bool(dry_run),
+        field_validation=query.get("fieldValidation", ""),
+        manager=manager or "unknown",
+    )
+
+
+def _incoming(resource: Resource, body: Object) -> Object:
+    return body if resource.convert_in is None else resource.convert_in(body)
+
+
+def _check_name(body: Object, name: str) -> None:
+    meta = body.setdefault("metadata", {})
+    if not isinstance(meta, dict):
+        raise errors.bad_request("metadata must be an object")
+    given = meta.get("name")
+    if not given:
+        raise errors.bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be "
+            "provided"
+        )
+    if given != name:
+        raise errors.bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
+def _options_body(request: Request) -> Object:
+    if not request.body.strip():
+        return {}
+    body = bodies.decode_body(request)
+    if not isinstance(body, dict):
+        raise errors.bad_request("the body must be DeleteOptions")
+    return body
+
+
+def _warning_headers(call: Call | None) -> dict[str, str]:
+    if call is None or not call.warnings:
+        return {}
+    quoted = (each.replace("\\", "\\\\").replace('"', '\\"') for each in call.warnings)
+    return {"Warning": ", ".join(f'299 - "{each}"' for each in quoted)}
+
+
+def _partial(obj: Object) -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": obj["metadata"],
+    }
+
+
+def _encode_partial(stored: Stored) -> bytes:
+    return encode_json(_partial(stored.obj))

@@ -1,0 +1,285 @@
+"""Get, list and watch: resource versions, pages and snapshots."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from arc_controller.testing.apiserver import errors
+from arc_controller.testing.apiserver.messages import decode_json, encode_json
+from arc_controller.testing.apiserver.resources import Resource
+from arc_controller.testing.apiserver.selectors import (
+    field_matcher,
+    parse_label_selector,
+    single_name,
+)
+from arc_controller.testing.apiserver.store import HistoryGoneError, Store, Stored
+from arc_controller.testing.apiserver.watch import Encode, Filter, Watch
+
+_COMMON_FIELDS = {"metadata.name": "metadata.name", "metadata.namespace": "metadata.namespace"}
+
+_LIST_EXPIRED = "The resourceVersion for the provided list is too old."
+_CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can "
+    "start a new list without the continue parameter, or use the continue token in this response "
+    "to retrieve the remainder of the results. Continuing with the provided token results in an "
+    "inconsistent list - objects that were created, modified, or deleted between the time the "
+    "first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer of a list."""
+
+    stored: list[Stored]
+    revision: int
+    next_token: str = ""
+    remaining: int | None = None
+
+
+def make_filter(resource: Resource, namespace: str, name: str, query: dict[str, str]) -> Filter:
+    """What the path and the selectors of a list or watch ask for."""
+    label_text = query.get("labelSelector", "")
+    field_text = query.get("fieldSelector", "")
+    if not label_text and not field_text:
+        return Filter(namespace, name)
+    fields = None
+    if field_text:
+        name = name or single_name(field_text)
+        supported = {**_COMMON_FIELDS, **resource.selectable}
+
+        def unsupported(field: str) -> Exception:
+            if resource.custom or resource.selectable:
+                return errors.bad_request(f"field label not supported: {field}")
+            return errors.bad_request(
+                f'"{field}" is not a known field selector: only "metadata.name", '
+                '"metadata.namespace"'
+            )
+
+        fields = field_matcher(field_text, supported, unsupported)
+    return Filter(namespace, name, parse_label_selector(label_text), fields)
+
+
+def read_one(store: Store, resource: Resource, namespace: str, name: str) -> Stored:
+    """The object. Raises NotFound."""
+    stored = store.read(resource.storage_key, namespace, name)
+    if stored is None:
+        raise errors.not_found(resource.group, resource.plural, name)
+    return stored
+
+
+def read_page(store: Store, resource: Resource, wanted: Filter, query: dict[str, str]) -> Page:
+    """One page of a list, as consistent as the resourceVersion of the query asks."""
+    key = resource.storage_key
+    token = query.get("continue", "")
+    match = query.get("resourceVersionMatch", "")
+    asked = query.get("resourceVersion", "")
+    limit = _limit(query)
+    _check_match(asked, match, token)
+    start = ""
+    revision = store.revision
+    if token:
+        if asked not in ("", "0"):
+            raise errors.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
+        revision, start = _decode_token(token)
+        if revision < 0:
+            revision = store.revision
+        objects = _snapshot(store, key, wanted.namespace, revision, start)
+    else:
+        number = parse_version(asked)
+        if number > store.revision:
+            raise errors.too_large_resource_version(number, store.revision)
+        if match == "Exact":
+            revision = number
+            objects = _snapshot(store, key, wanted.namespace, revision, "")
+        elif wanted.name and wanted.namespace:
+            one = store.read(key, wanted.namespace, wanted.name)
+            objects = [one] if one is not None else []
+        else:
+            objects = store.scan(key, wanted.namespace)
+    if not (wanted.everything and not wanted.name):
+        objects = [each for each in objects if wanted.selects(each)]
+    if start:
+        objects = [each for each in objects if _path(each) >= start]
+    if not limit or len(objects) <= limit:
+        return Page(objects, revision)
+    page = objects[:limit]
+    remaining = len(objects) - limit
+    following = _encode_token(revision, _path(page[-1]) + "\0")
+    exact = wanted.labels is None and wanted.fields is None
+    return Page(page, revision, following, remaining if exact else None)
+
+
+def open_watch(
+    store: Store,
+    resource: Resource,
+    wanted: Filter,
+    query: dict[str, str],
+    *,
+    bookmark_interval: float,
+    default_timeout: Callable[[], float],
+    encode: Encode | None = None,
+    on_close: Callable[[Watch], None] | None = None,
+) -> Watch:
+    """Start a watch where the query's resourceVersion says."""
+    asked = query.get("resourceVersion", "")
+    match = query.get("resourceVersionMatch", "")
+    bookmarks = _flag(query, "allowWatchBookmarks")
+    initial = _flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
+    _check_watch(initial, match)
+    number = parse_version(asked)
+    seconds = query.get("timeoutSeconds", "")
+    timeout = float(seconds) if seconds and float(seconds) > 0 else default_timeout()
+    watch = Watch(
+        store,
+        resource,
+        wanted,
+        timeout=timeout,
+        bookmark_interval=bookmark_interval if bookmarks else None,
+        encode=encode,
+        on_close=on_close,
+    )
+    if initial or (initial is None and number == 0):
+        watch.add_existing(store.scan(resource.storage_key, wanted.namespace))
+        if initial and bookmarks:
+            watch.bookmark(store.revision, initial_events_end=True)
+        watch.begin([])
+        return watch
+    if number == 0:
+        watch.begin([])
+        return watch
+    try:
+        replay = store.events_after(resource.storage_key, number)
+    except HistoryGoneError as gone:
+        watch.fail(errors.expired(f"too old resource version: {gone.asked} ({gone.oldest})"))
+        return watch
+    watch.begin(replay)
+    return watch
+
+
+def parse_version(text: str) -> int:
+    """A resourceVersion as a number; 0 when absent. Raises Invalid like the real server."""
+    if not text:
+        return 0
+    if not text.isdigit():
+        problem = errors.invalid_value(
+            "resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+        raise errors.bad_request(str(problem))
+    return int(text)
+
+
+def encode_list(
+    resource: Resource, page: Page, items: list[bytes], *, partial: bool = False
+) -> bytes:
+    """The list object around already encoded items."""
+    kind = "PartialObjectMetadataList" if partial else resource.list_kind_name
+    api_version = "meta.k8s.io/v1" if partial else resource.api_version
+    metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
+    if page.next_token:
+        metadata["continue"] = page.next_token
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    return b"".join(
+        (
+            b'{"kind":"',
+            kind.encode(),
+            b'","apiVersion":"',
+            api_version.encode(),
+            b'","metadata":',
+            encode_json(metadata),
+            b',"items":[',
+            b",".join(items),
+            b"]}",
+        )
+    )
+
+
+def _snapshot(store: Store, key: str, namespace: str, revision: int, start: str) -> list[Stored]:
+    try:
+        return store.list_at(key, namespace, revision)
+    except HistoryGoneError:
+        if not start:
+            raise errors.expired(_LIST_EXPIRED) from None
+        error = errors.expired(_CONTINUE_EXPIRED)
+        error.list_meta = {"continue": _encode_token(-1, start)}
+        raise error from None
+
+
+def _path(stored: Stored) -> str:
+    return f"{stored.namespace}/{stored.name}" if stored.namespace else stored.name
+
+
+def _encode_token(revision: int, start: str) -> str:
+    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": start}
+    return base64.urlsafe_b64encode(encode_json(token)).rstrip(b"=").decode()
+
+
+def _decode_token(token: str) -> tuple[int, str]:
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        decoded = decode_json(base64.urlsafe_b64decode(padded))
+        return int(decoded["rv"]), str(decoded["start"])
+    except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        raise errors.bad_request("continue key is not valid: illegal base64 data") from None
+
+
+def _limit(query: dict[str, str]) -> int:
+    text = query.get("limit", "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _check_match(asked: str, match: str, token: str) -> None:
+    if not match:
+        return
+    problem = None
+    if token:
+        problem = errors.forbidden_value(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
+        )
+    elif not asked:
+        problem = errors.forbidden_value(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )
+    elif match not in ("Exact", "NotOlderThan"):
+        problem = errors.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
+    elif match == "Exact" and asked == "0":
+        problem = errors.forbidden_value(
+            "resourceVersionMatch",
+            'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"',
+        )
+    if problem is not None:
+        raise errors.invalid("meta.k8s.io", "ListOptions", "", [problem])
+
+
+def _check_watch(initial: bool | None, match: str) -> None:
+    problem = None
+    if initial is not None and match != "NotOlderThan":
+        problem = errors.forbidden_value(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )
+    elif initial is None and match:
+        problem = errors.forbidden_value(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )
+    if problem is not None:
+        raise errors.invalid("meta.k8s.io", "ListOptions", "", [problem])
+
+
+def _flag(query: dict[str, str], key: str) -> bool:
+    return query.get(key, "") in ("1", "true", "True")

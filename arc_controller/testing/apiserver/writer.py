@@ -1,0 +1,302 @@
+"""Create and update: from what a client sent to what the store keeps.
+
+Nothing here awaits, so each write is one indivisible step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+from typing import Any, Literal, Protocol
+
+from arc_controller.testing.apiserver import errors, metadata
+from arc_controller.testing.apiserver.messages import Object, encode_json
+from arc_controller.testing.apiserver.resources import Resource, ResourceTable
+from arc_controller.testing.apiserver.store import Store, Stored
+from arc_controller.testing.apiserver.strategy import Call
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+Change = Callable[[Object], Object]
+
+_GENERATE_TRIES = 8
+
+
+class Admission(Protocol):
+    """May refuse a write by raising, or fill in the object."""
+
+    def __call__(
+        self,
+        call: Call,
+        resource: Resource,
+        operation: Operation,
+        obj: Object,
+        old: Object | None,
+        subresource: str,
+    ) -> None: ...
+
+
+class FieldTracker(Protocol):
+    """Keeps `metadata.managedFields` up to date."""
+
+    def track(
+        self, call: Call, resource: Resource, obj: Object, old: Object | None, subresource: str
+    ) -> None: ...
+
+
+class Writer:
+    """Writes of all kinds; what differs between kinds is in their `Strategy`."""
+
+    def __init__(
+        self,
+        store: Store,
+        resources: ResourceTable,
+        now: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        self.store = store
+        self.resources = resources
+        self.admit: list[Admission] = []
+        """Called before validation: defaults and refusals."""
+        self.review: list[Admission] = []
+        """Called once the object is valid: quotas and escalation checks."""
+        self.fields: FieldTracker | None = None
+        self._now = now
+        self._random = random
+
+    def call(self, **given: Any) -> Call:
+        """A call of the server itself, as the cluster's administrator."""
+        return Call(now=self.timestamp(), **given)
+
+    def timestamp(self) -> str:
+        return metadata.rfc3339(self._now())
+
+    def moment(self) -> datetime:
+        return self._now()
+
+    def create(self, call: Call, resource: Resource, namespace: str, body: Object) -> Stored:
+        """Create an object. Takes ownership of `body`."""
+        obj = _ordered(resource, body)
+        meta = obj["metadata"]
+        _settle_namespace(resource, namespace, meta)
+        generated = not meta.get("name") and bool(meta.get("generateName"))
+        if generated:
+            self._generate_name(resource, namespace, meta)
+        self._initialise(resource, meta, call)
+        for admission in self.admit:
+            admission(call, resource, "CREATE", obj, None, "")
+        strategy = resource.strategy
+        if "status" in resource.subresources and resource.custom:
+            obj.pop("status", None)
+        strategy.prepare_create(obj, call)
+        strategy.default(obj)
+        _fail(resource, meta, _metadata_problems(resource, meta) + strategy.validate(obj))
+        for admission in self.review:
+            admission(call, resource, "CREATE", obj, None, "")
+        name = meta["name"]
+        if self.store.read(resource.storage_key, namespace, name) is not None:
+            raise errors.already_exists(resource.group, resource.plural, name)
+        if meta.get("resourceVersion"):
+            raise errors.internal("resourceVersion should not be set on objects to be created")
+        if self.fields is not None:
+            self.fields.track(call, resource, obj, None, "")
+        return self._put(call, resource, namespace, name, obj)
+
+    def update(
+        self,
+        call: Call,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Change,
+        subresource: str = "",
+    ) -> Stored:
+        """Change an object. `change` gets a private copy of what is stored and returns the new
+        object; it may raise. An update that changes nothing is not written."""
+        old = self.store.read(resource.storage_key, namespace, name)
+        if old is None:
+            raise errors.not_found(resource.group, resource.plural, name)
+        obj = _ordered(resource, change(old.copy()))
+        meta = obj["metadata"]
+        _settle_namespace(resource, namespace, meta)
+        self._check_lock(resource, name, meta, old.obj["metadata"])
+        _carry_over(meta, old.obj["metadata"])
+        strategy = resource.strategy
+        if subresource == "status":
+            obj = self._only_status(resource, obj, old)
+            meta = obj["metadata"]
+        elif "status" in resource.subresources:
+            _take(obj, old.obj, "status")
+        for admission in self.admit:
+            admission(call, resource, "UPDATE", obj, old.obj, subresource)
+        if subresource == "status":
+            strategy.prepare_status(obj, old.obj, call)
+        else:
+            strategy.prepare_update(obj, old.obj, call)
+        strategy.default(obj)
+        if subresource == "" and strategy.counts_generation and strategy.spec_changed(obj, old.obj):
+            meta["generation"] = int(meta.get("generation") or 0) + 1
+        problems = _metadata_problems(resource, meta)
+        problems += metadata.validate_metadata_update(meta, old.obj["metadata"])
+        if subresource == "status":
+            problems += strategy.validate_status(obj, old.obj)
+        else:
+            problems += strategy.validate_update(obj, old.obj)
+        _fail(resource, meta, problems)
+        for admission in self.review:
+            admission(call, resource, "UPDATE", obj, old.obj, subresource)
+        if self.fields is not None:
+            self.fields.track(call, resource, obj, old.obj, subresource)
+        if obj == old.obj:
+            return old
+        if _deletion_is_complete(resource, obj):
+            return self._remove_updated(call, resource, old, obj)
+        return self._put(call, resource, namespace, name, obj)
+
+    def _remove_updated(self, call: Call, resource: Resource, old: Stored, obj: Object) -> Stored:
+        """The update took away the last thing that held a deleted object."""
+        if not call.dry_run:
+            self.store.remove(resource.storage_key, old.namespace, old.name, old.copy())
+        return unstored(resource, old.namespace, old.name, obj, old.revision)
+
+    def _put(
+        self, call: Call, resource: Resource, namespace: str, name: str, obj: Object
+    ) -> Stored:
+        if call.dry_run:
+            return unstored(resource, namespace, name, obj, self.store.revision)
+        return self.store.put(resource.storage_key, namespace, name, obj)
+
+    def _generate_name(self, resource: Resource, namespace: str, meta: Object) -> None:
+        for _ in range(_GENERATE_TRIES):
+            name = metadata.generated_name(meta["generateName"], self._random)
+            if self.store.read(resource.storage_key, namespace, name) is None:
+                break
+        meta["name"] = name
+
+    def _initialise(self, resource: Resource, meta: Object, call: Call) -> None:
+        meta["uid"] = metadata.new_uid(self._random)
+        meta["creationTimestamp"] = call.now
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+            meta.pop(key, None)
+        if resource.strategy.counts_generation:
+            meta["generation"] = 1
+
+    def _check_lock(self, resource: Resource, name: str, meta: Object, old: Object) -> None:
+        given = meta.get("resourceVersion") or ""
+        if not given or given == "0":
+            if not resource.strategy.unconditional_update:
+                problem = errors.invalid_value(
+                    "metadata.resourceVersion", 0, "must be specified for an update"
+                )
+                raise errors.invalid(resource.group, resource.plural, name, [problem])
+            meta["resourceVersion"] = old["resourceVersion"]
+        elif given != old["resourceVersion"]:
+            if not str(given).isdigit():
+                problem = errors.invalid_value(
+                    "metadata.resourceVersion",
+                    given,
+                    f'strconv.ParseUint: parsing "{given}": invalid syntax',
+                )
+                raise errors.invalid(resource.group, resource.kind, name, [problem])
+            raise errors.conflict(resource.group, resource.plural, name)
+        uid = meta.get("uid")
+        if uid and uid != old["uid"]:
+            raise errors.conflict(
+                resource.group,
+                resource.plural,
+                name,
+                f"Precondition failed: UID in precondition: {uid}, "
+                f"UID in object meta: {old['uid']}",
+            )
+
+    def _only_status(self, resource: Resource, obj: Object, old: Stored) -> Object:
+        """What an update of `status` may change: the status, and for core kinds the metadata."""
+        kept = old.copy()
+        _take(kept, obj, "status")
+        if resource.strategy.status_takes_metadata:
+            kept["metadata"] = obj["metadata"]
+        elif "managedFields" in obj["metadata"]:
+            kept["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
+        return kept
+
+
+def unstored(resource: Resource, namespace: str, name: str, obj: Object, revision: int) -> Stored:
+    """An object that is answered but not kept (dry run, last update of a deletion)."""
+    return Stored(resource.storage_key, namespace, name, revision, obj, encode_json(obj))
+
+
+def _ordered(resource: Resource, body: Object) -> Object:
+    """kind, apiVersion and metadata first: encoded objects then share their beginning."""
+    meta = body.get("metadata")
+    if meta is not None and not isinstance(meta, dict):
+        raise errors.bad_request("metadata: Invalid value: must be an object")
+    storage_kind = resource.kind
+    obj: Object = {
+        "kind": storage_kind,
+        "apiVersion": body.get("apiVersion") or resource.api_version,
+        "metadata": meta or {},
+    }
+    for key, value in body.items():
+        if key not in obj:
+            obj[key] = value
+    return obj
+
+
+def _settle_namespace(resource: Resource, namespace: str, meta: Object) -> None:
+    if not resource.namespaced:
+        if meta.get("namespace"):
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
+            )
+        return
+    given = meta.get("namespace")
+    if given and given != namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    meta["namespace"] = namespace
+
+
+def _carry_over(meta: Object, old: Object) -> None:
+    """What a client cannot change, taken from what is stored."""
+    if not meta.get("uid"):
+        meta["uid"] = old["uid"]
+    for key in ("creationTimestamp", "generation", "deletionTimestamp"):
+        _take(meta, old, key)
+    if meta.get("deletionGracePeriodSeconds") is None:
+        _take(meta, old, "deletionGracePeriodSeconds")
+    for key in ("selfLink",):
+        meta.pop(key, None)
+    for key in [key for key, value in meta.items() if value is None]:
+        del meta[key]
+    for key in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if key in meta and not meta[key]:
+            del meta[key]
+
+
+def _take(obj: Object, source: Object, key: str) -> None:
+    if key in source:
+        obj[key] = source[key]
+    else:
+        obj.pop(key, None)
+
+
+def _metadata_problems(resource: Resource, meta: Object) -> list[errors.FieldError]:
+    name = meta.get("name") or ""
+    problem = resource.strategy.validate_name(name) if name else ""
+    return metadata.name_problems(name, problem) + metadata.validate_metadata(meta)
+
+
+def _fail(resource: Resource, meta: Object, problems: list[errors.FieldError]) -> None:
+    if problems:
+        raise errors.invalid(resource.group, resource.kind, meta.get("name") or "", problems)
+
+
+def _deletion_is_complete(resource: Resource, obj: Object) -> bool:
+    meta = obj["metadata"]
+    if not meta.get("deletionTimestamp") or meta.get("finalizers"):
+        return False
+    if meta.get("deletionGracePeriodSeconds"):
+        return False
+    return not resource.strategy.is_held(obj)
