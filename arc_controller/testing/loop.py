@@ -15,6 +15,7 @@ such sets) depends on memory addresses; no seed can reproduce that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import heapq
 import random
@@ -53,13 +54,14 @@ def run_simulated(
     """
     loop = SimulatedLoop(seed=seed, start=start, shuffle=shuffle)
     try:
-        return loop.run_until_complete(main)
+        result = loop.run_until_complete(main)
     except BaseException as error:
         error.add_note(f"simulated with seed={seed}, at {loop.now().isoformat()}")
+        with contextlib.suppress(Deadlock, Livelock):  # the first error is the one that counts
+            loop.finish()
         raise
-    finally:
-        main.close()
-        loop.finish()
+    loop.finish()
+    return result
 
 
 def now() -> datetime:
@@ -157,11 +159,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             timer = heapq.heappop(timers)
             timer._scheduled = False  # type: ignore[attr-defined]
             ready.append(timer)
+        self._count(len(ready))
         batch = list(ready)
         ready.clear()
         if self._order is not None:
             self._order.shuffle(batch)
-        self._count(len(batch))
         for index, handle in enumerate(batch):
             if handle.cancelled():
                 continue
