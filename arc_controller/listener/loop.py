@@ -8,7 +8,6 @@ it is done.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +19,8 @@ from arc_controller.actions import (
     ActionsError,
     ClientClosed,
     Forbidden,
+    JobCompleted,
+    JobStarted,
     Message,
     MessageQueueTokenExpired,
     RunnerScaleSetStatistic,
@@ -35,7 +36,7 @@ from arc_controller.listener.scaler import Scaler
 
 T = TypeVar("T")
 
-REMEMBERED_MESSAGES: Final = 64
+REMEMBERED_JOBS: Final = 1024
 
 # About the session or the right to it: the next poll meets the same and deals with it.
 _SESSION_ERRORS = (SessionNotFound, Unauthorized, Forbidden, ScaleSetNotFound, ClientClosed)
@@ -109,7 +110,7 @@ class Listener:
         self._available: dict[int, None] = {}  # acquirable jobs, in the order they came
         self._acquired = 0  # jobs acquired that the statistics do not show yet
         self._last_message_id = 0
-        self._handled: deque[int] = deque(maxlen=REMEMBERED_MESSAGES)
+        self._counted: dict[tuple[str, int], None] = {}
         self._refused_since: float | None = None
 
     @property
@@ -196,7 +197,6 @@ class Listener:
     async def _serve(self, queue: Queue) -> None:
         """Handle messages; returns when the session is over and a new one must be opened."""
         self._last_message_id = 0
-        self._handled.clear()
         if queue.statistics is not None:
             self._take_in(queue.statistics)
         await self._finish(self._follow_up(queue))
@@ -246,8 +246,6 @@ class Listener:
     def _note(self, message: Message) -> None:
         """Remember what an acknowledged message asks for."""
         self._last_message_id = message.message_id
-        is_new = message.message_id not in self._handled
-        self._handled.append(message.message_id)
         if self._max_runners > 0:
             self._available.update(
                 dict.fromkeys(job.runner_request_id for job in message.available)
@@ -256,11 +254,11 @@ class Listener:
             self._available.pop(assigned.runner_request_id, None)
         for started in message.started:
             self._scaler.started(started)
-            if is_new:
+            if self._is_new(started):
                 self._metrics.job_started(started)
         for completed in message.completed:
             self._available.pop(completed.runner_request_id, None)
-            if is_new:
+            if self._is_new(completed):
                 self._scaler.completed()
                 self._metrics.job_completed(completed)
         self._log.info(
@@ -270,8 +268,17 @@ class Listener:
             assigned=len(message.assigned),
             started=len(message.started),
             completed=len(message.completed),
-            repeated=not is_new,
         )
+
+    def _is_new(self, job: JobStarted | JobCompleted) -> bool:
+        """Whether this is the first we hear of it: messages come at least once, not exactly."""
+        key = (job.message_type, job.runner_request_id)
+        if key in self._counted:
+            return False
+        self._counted[key] = None
+        if len(self._counted) > REMEMBERED_JOBS:
+            del self._counted[next(iter(self._counted))]
+        return True
 
     def _take_in(self, statistics: RunnerScaleSetStatistic) -> None:
         self._statistics = statistics

@@ -1,46 +1,39 @@
-"""The HTTP endpoint that Prometheus scrapes."""
+"""The HTTP endpoint that Prometheus scrapes. Importing this loads `prometheus_client`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from arc_controller.listener.config import DEFAULT_METRICS_ENDPOINT
-from arc_controller.listener.metrics import JobMetrics, exposition
+from arc_controller.listener.metrics import Collector, JobMetrics
+from arc_controller.runtime.servers import Address, HttpServer, metrics_page
 
-if TYPE_CHECKING:
-    from aiohttp import web
+
+def make_registry(metrics: Iterable[JobMetrics] = ()) -> CollectorRegistry:
+    """A registry of its own with the metrics of these listeners."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector(metrics))
+    return registry
 
 
 @asynccontextmanager
 async def serve_metrics(
-    metrics: Sequence[JobMetrics],
-    host: str,
-    port: int,
-    endpoint: str = DEFAULT_METRICS_ENDPOINT,
-) -> AsyncIterator[tuple[str, int]]:
-    """Serve the metrics while the block runs; yields the address that is listened on.
+    registry: CollectorRegistry, host: str, port: int, endpoint: str = ""
+) -> AsyncIterator[int]:
+    """Serve what the registry collects while the block runs; yields the port.
 
-    ``host`` ``""`` means all interfaces, ``port`` 0 any free one. A list that grows while we serve
-    is seen. Raises `OSError` when the address cannot be used.
+    ``host`` ``""`` means all interfaces, ``port`` 0 any free one. Raises `OSError` when the address
+    cannot be used.
     """
-    from aiohttp import web  # the server half of aiohttp, which only this needs
-
-    async def scrape(_: web.Request) -> web.Response:
-        body, content_type = exposition(*metrics)
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
-    application = web.Application()
-    application.router.add_get(endpoint or DEFAULT_METRICS_ENDPOINT, scrape)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
+    path = endpoint or DEFAULT_METRICS_ENDPOINT
+    server = HttpServer("metrics", Address(host, port), {path: metrics_page(registry)})
+    await server.start()
     try:
-        await web.TCPSite(runner, host or None, port).start()
-        address = runner.addresses[0]
-        structlog.get_logger(__name__).info("serving metrics", port=address[1], path=endpoint)
-        yield str(address[0]), int(address[1])
+        structlog.get_logger(__name__).info("serving metrics", port=server.port, path=path)
+        yield server.port
     finally:
-        await runner.cleanup()
+        await server.stop()

@@ -377,11 +377,11 @@ async def test_one_job_that_cannot_be_acquired_does_not_spoil_the_others() -> No
 async def test_a_message_delivered_twice_counts_once() -> None:
     service = Service()
     async with listening(service) as running:
-        for _ in range(2):
+        for message_id in (8, 8, 9):  # a service may well give it another id
             completed = JobCompleted(runner_request_id=4, result="succeeded")
-            service.send(started(5), completed, *available(6), assigned=1, message_id=9)
+            service.send(started(5), completed, *available(6), assigned=1, message_id=message_id)
             await asyncio.sleep(1)
-        assert service.acknowledged == [9, 9]
+        assert service.acknowledged == [8, 8, 9]
         assert running.count("gha_started_jobs_total") == 1
         assert running.count("gha_completed_jobs_total") == 1
         assert running.target == 1

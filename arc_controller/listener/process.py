@@ -1,0 +1,178 @@
+"""One listener as a process: environment, signals, exit status.
+
+Exit status 0 means that we were told to stop, 1 that the listener ended with an error that does not
+heal, 2 that the configuration cannot be used. The last sentence also goes to the container's
+termination message, where ``kubectl describe pod`` shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+import arc_controller
+from arc_controller.actions import (
+    ActionsClient,
+    ActionsError,
+    Credentials,
+    ProxySettings,
+    UserAgent,
+    credentials_from_mapping,
+)
+from arc_controller.api import SCHEME
+from arc_controller.listener.assembly import assemble, job_metrics
+from arc_controller.listener.config import ConfigError, ListenerConfig, load_config
+from arc_controller.listener.errors import ListenerError
+from arc_controller.runtime.client import ApiClient
+from arc_controller.runtime.errors import ConfigurationError
+from arc_controller.runtime.logs import configure_logging
+from arc_controller.runtime.transport import Transport
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+CONFIG_PATH: Final = "LISTENER_CONFIG_PATH"
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+STOPPED, FAILED, MISCONFIGURED = 0, 1, 2
+
+log = structlog.get_logger(__name__)
+
+
+def main(environ: Mapping[str, str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT, or until it cannot go on; the exit status."""
+    environ = os.environ if environ is None else environ
+    path = environ.get(CONFIG_PATH, "")
+    try:
+        if not path:
+            raise ConfigError(f"{CONFIG_PATH} is not set: expected the path of config.json")
+        config = load_config(path)
+    except ConfigError as error:
+        return _give_up(str(error), MISCONFIGURED)
+    configure_logging(config.log_level or "info", config.log_format or "text")
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_until_stopped(config, environ))
+
+
+async def _until_stopped(config: ListenerConfig, environ: Mapping[str, str]) -> int:
+    stopping = False
+    work = asyncio.create_task(serve(config, environ))
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+        work.cancel()  # a second signal cuts short what the first one let finish
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+    except (ConfigError, ConfigurationError) as error:
+        return _give_up(str(error), MISCONFIGURED)
+    except (ListenerError, ActionsError, OSError) as error:
+        return _give_up(str(error), FAILED)
+    log.info("stopped")
+    return STOPPED
+
+
+async def serve(config: ListenerConfig, environ: Mapping[str, str]) -> None:
+    """Connect, serve metrics, and listen until cancelled; everything is closed afterwards.
+
+    Raises `ListenerError`, `ActionsError` for credentials, proxies or CAs that cannot be used,
+    `ConfigurationError` when no API server can be found, `OSError` when the metrics address is
+    taken.
+    """
+    log.info("starting", version=arc_controller.__version__, config=repr(config))
+    async with AsyncExitStack() as stack:
+        metrics = job_metrics(config)
+        registry: CollectorRegistry | None = None
+        if config.metrics_host_port is not None:
+            # Only now: a listener that nobody scrapes does without prometheus_client.
+            from arc_controller.listener.server import make_registry, serve_metrics
+
+            registry = make_registry([metrics])
+            host, port = config.metrics_host_port
+            await stack.enter_async_context(
+                serve_metrics(registry, host, port, config.metrics_endpoint)
+            )
+        transport = await open_transport(environ, registry)
+        stack.push_async_callback(transport.close)
+        actions = await open_actions_client(config, environ)
+        stack.push_async_callback(actions.aclose)
+        listener = assemble(config, ApiClient(transport, SCHEME), actions, metrics=metrics)
+        await listener.run()
+
+
+async def open_transport(
+    environ: Mapping[str, str], registry: CollectorRegistry | None = None
+) -> Transport:
+    """The API server of the pod we run in, or the one that ``KUBECONFIG`` names."""
+    agent = f"arc_controller-listener/{arc_controller.__version__}"
+    kubeconfig = environ.get("KUBECONFIG", "")
+    if kubeconfig or not environ.get("KUBERNETES_SERVICE_HOST"):
+        # The official client reads kubeconfigs, and costs half of our memory: not in a cluster.
+        from arc_controller.runtime.http import HttpTransport
+
+        return await HttpTransport.from_environment(
+            kubeconfig=kubeconfig or None, user_agent=agent, registry=registry
+        )
+    from arc_controller.runtime.incluster import InClusterTransport
+
+    return InClusterTransport(user_agent=agent, registry=registry)
+
+
+async def open_actions_client(config: ListenerConfig, environ: Mapping[str, str]) -> ActionsClient:
+    """A client of the service with the configured credentials, CAs, and the pod's proxies."""
+    return ActionsClient(
+        config.config_url,
+        await _credentials(config),
+        proxy=ProxySettings.from_environment(environ),
+        root_cas=[config.server_root_ca] if config.server_root_ca else [],
+        user_agent=UserAgent(scale_set_id=config.runner_scale_set_id, subsystem="listener"),
+    )
+
+
+async def _credentials(config: ListenerConfig) -> Credentials:
+    vault = config.azure_key_vault
+    if not config.uses_vault or vault is None:
+        return config.credentials()
+    from arc_controller.actions.vault import AzureKeyVault, read_azure_key_vault
+
+    proxy = None
+    if vault.proxy is not None:
+        no_proxy = tuple(vault.proxy.no_proxy.replace(",", " ").split())
+        proxy = ProxySettings(vault.proxy.http_proxy, vault.proxy.https_proxy, no_proxy)
+    secret = await read_azure_key_vault(
+        AzureKeyVault(vault.url, vault.tenant_id, vault.client_id, vault.certificate_path),
+        config.vault_lookup_key,
+        proxy=proxy,
+    )
+    return credentials_from_mapping(secret, f"vault secret {config.vault_lookup_key!r}")
+
+
+def _give_up(sentence: str, status: int) -> int:
+    print(f"ghalistener: {sentence}", file=sys.stderr, flush=True)
+    with suppress(OSError):
+        if TERMINATION_LOG.exists():
+            TERMINATION_LOG.write_text(sentence[:4096])
+    return status
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
