@@ -62,8 +62,10 @@ from .types import (
     RunnerSetting,
 )
 from .user_agent import UserAgent
+from .vault import AZURE_KEY_VAULT, AzureKeyVault, read_azure_key_vault
 
 __all__ = [
+    "AZURE_KEY_VAULT",
     "DEFAULT_RUNNER_GROUP_ID",
     "ActionsApiError",
     "ActionsClient",
@@ -71,6 +73,7 @@ __all__ = [
     "AgentExists",
     "AgentNotFound",
     "AnyJobMessage",
+    "AzureKeyVault",
     "BadRequest",
     "CallError",
     "CallTimeout",
@@ -124,4 +127,5 @@ __all__ = [
     "credentials_from_mapping",
     "is_transient",
     "parse_config_url",
+    "read_azure_key_vault",
 ]

@@ -154,14 +154,14 @@ class ActionsClient:
             "GET",
             f"{_SCALE_SETS}/{scale_set_id}",
             missing=ScaleSetNotFound,
-            read=_one(RunnerScaleSet),
+            read=_scale_set,
         )
 
     async def create_runner_scale_set(self, scale_set: RunnerScaleSet) -> RunnerScaleSet:
         """Create a scale set. Without labels it gets its own name as its label."""
         if not scale_set.labels:
             scale_set = msgspec.structs.replace(scale_set, labels=[Label(name=scale_set.name)])
-        return await self._call("POST", _SCALE_SETS, body=scale_set, read=_one(RunnerScaleSet))
+        return await self._call("POST", _SCALE_SETS, body=scale_set, read=_scale_set)
 
     async def update_runner_scale_set(
         self, scale_set_id: int, changes: RunnerScaleSet
@@ -175,7 +175,7 @@ class ActionsClient:
             f"{_SCALE_SETS}/{scale_set_id}",
             body=changes,
             missing=ScaleSetNotFound,
-            read=_one(RunnerScaleSet),
+            read=_scale_set,
         )
 
     async def delete_runner_scale_set(self, scale_set_id: int) -> None:
@@ -412,6 +412,13 @@ def _list_of(kind: type[S]) -> Callable[[HttpResponse], list[S]]:
     return lambda response: decode_list(response.body, kind)
 
 
+def _scale_set(response: HttpResponse) -> RunnerScaleSet:
+    scale_set = decode(response.body, RunnerScaleSet)
+    if scale_set.id == 0:
+        raise msgspec.ValidationError("Object missing required field `id`")
+    return scale_set
+
+
 def _nothing(_: HttpResponse) -> None:
     return None
 
@@ -421,7 +428,7 @@ def _message(response: HttpResponse) -> Message | None:
 
 
 class _RequestIds(msgspec.Struct):
-    value: list[int] | None = None
+    value: list[int] | None
 
 
 def _request_ids(response: HttpResponse) -> list[int]:

@@ -28,7 +28,7 @@ class AiohttpTransport:
     def __init__(self, *, proxy: ProxySettings | None = None, root_cas: Sequence[str] = ()) -> None:
         self._proxy = proxy
         self._secrets = proxy.secrets if proxy else ()
-        self._ssl: ssl.SSLContext | bool = _context(tuple(root_cas)) if root_cas else True
+        self._ssl: ssl.SSLContext | bool = ssl_context(tuple(root_cas)) if root_cas else True
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -90,7 +90,7 @@ class AiohttpTransport:
 
 
 @lru_cache(maxsize=32)
-def _context(root_cas: tuple[str, ...]) -> ssl.SSLContext:
+def ssl_context(root_cas: tuple[str, ...]) -> ssl.SSLContext:
     """One context for all who trust the same: it takes a megabyte."""
     context = ssl.create_default_context()
     for number, pem in enumerate(root_cas, 1):

@@ -205,10 +205,15 @@ def decode(body: bytes, kind: type[S]) -> S:
 
 
 def decode_list(body: bytes, kind: type[S]) -> list[S]:
-    """Read ``{"count": …, "value": […]}``. Raises ``msgspec.DecodeError`` when it is none."""
+    """Read ``{"count": …, "value": […]}``; without values the count must be 0.
+
+    Raises ``msgspec.DecodeError`` when it is none: "nothing found" makes people create things.
+    """
     content = normalize(msgspec.json.decode(body))
     if not isinstance(content, dict):
         raise msgspec.ValidationError("Expected `object`")
+    if "value" not in content and content.get("count") != 0:
+        raise msgspec.ValidationError("Object missing required field `value`")
     return msgspec.convert(content.get("value", []), list[kind], strict=False)  # type: ignore[valid-type]
 
 

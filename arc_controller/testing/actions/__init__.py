@@ -4,6 +4,7 @@ from .calls import Call, ConnectionReset
 from .faults import Fault, Faults
 from .http_server import HttpActionsService
 from .model import Job, JobState, RunnerRecord, ScaleSetRecord, SessionRecord
+from .proxy import FakeProxy
 from .runner import RunnerBusyElsewhere, RunnerConnection, RunnerRemoved, RunnerVersionRefused
 from .service import FakeActionsService, RequestRecord
 from .transport import InProcessTransport
@@ -12,6 +13,7 @@ __all__ = [
     "Call",
     "ConnectionReset",
     "FakeActionsService",
+    "FakeProxy",
     "Fault",
     "Faults",
     "HttpActionsService",
