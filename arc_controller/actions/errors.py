@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import ClassVar
@@ -241,11 +242,14 @@ def error_from_response(
 
 
 def scrub(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with every one of the secrets replaced."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, REDACTED)
-    return text
+    """The text with every one of the secrets replaced.
+
+    What is shorter than 8 characters is no secret of GitHub's, and would only garble the text.
+    """
+    known = sorted({secret for secret in secrets if len(secret) >= 8}, key=len, reverse=True)
+    if not known:
+        return text
+    return re.sub("|".join(map(re.escape, known)), REDACTED, text)
 
 
 def without_byte_order_mark(body: bytes) -> bytes:

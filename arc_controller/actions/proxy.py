@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from .errors import InvalidProxy
 from .http import redact_url
@@ -70,7 +70,7 @@ class ProxySettings:
     def secrets(self) -> tuple[str, ...]:
         """What must never be shown."""
         passwords = [urlsplit(url).password for url in (self.http, self.https) if url]
-        return tuple(password for password in passwords if password)
+        return tuple(form for text in passwords if text for form in (text, unquote(text)))
 
     def __repr__(self) -> str:
         http, https = (redact_url(url) if url else None for url in (self.http, self.https))

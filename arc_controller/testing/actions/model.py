@@ -31,10 +31,11 @@ class Wakeup:
     """Wakes everybody who waits, and remembers nothing."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        # In order of arrival: a set would make simulated runs depend on memory addresses.
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -42,11 +43,11 @@ class Wakeup:
     async def wait(self, seconds: float | None = None) -> None:
         """Return at the next :meth:`notify`, or after ``seconds`` of the loop's time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await asyncio.wait([waiter], timeout=seconds)
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             waiter.cancel()
 
 
