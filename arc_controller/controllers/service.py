@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from arc_controller.actions import (
     ActionsClient,
@@ -109,10 +109,11 @@ class ActionsClients:
     ) -> None:
         self.inputs = inputs
         self._factory = factory
-        self._vaults = vaults or Vaults({})
+        self._vaults = vaults or Vaults()
         self._default_proxy = default_proxy
         self._user_agent = UserAgent(subsystem=subsystem)
         self._clients = _Clients(MAX_CLIENTS, LIFETIME)
+        self._credentials: LRUCache[str, Credentials] = LRUCache(MAX_CLIENTS)
         self._retired: deque[tuple[float, ActionsClient]] = deque()
 
     async def for_runner(self, spec: EphemeralRunnerSpec, namespace: str) -> ActionsClient:
@@ -137,7 +138,7 @@ class ActionsClients:
         if client is None:
             client = self._factory(
                 access.config_url,
-                credentials_from_mapping(content, _where(access)),
+                self._parsed(content, access),
                 proxy=proxy_settings(environment) or self._default_proxy,
                 root_cas=(root_ca,) if root_ca else (),
                 user_agent=self._user_agent,
@@ -147,7 +148,15 @@ class ActionsClients:
         return client
 
     async def credentials(self, access: Access) -> Mapping[str, str]:
-        """The keys and values of the credentials secret, or of its namesake in the vault."""
+        """The keys and values of the credentials secret, or of its namesake in the vault.
+
+        They are complete and make sense; whether the service accepts them is another question.
+        """
+        content = await self._content(access)
+        self._parsed(content, access)
+        return content
+
+    async def _content(self, access: Access) -> Mapping[str, str]:
         if not access.secret:
             raise InputError("CredentialsMissing", "githubConfigSecret is empty; name a secret")
         if access.vault is not None and access.vault.type:
@@ -173,6 +182,14 @@ class ActionsClients:
         self._retired.clear()
         for client in clients:
             await client.aclose()
+
+    def _parsed(self, content: Mapping[str, str], access: Access) -> Credentials:
+        """Parsing a private key takes milliseconds: once is enough."""
+        slot = _fingerprint(content)
+        known = self._credentials.get(slot)
+        if known is None:
+            known = self._credentials[slot] = credentials_from_mapping(content, _where(access))
+        return known
 
     async def _from_vault(self, access: Access, vault: Vault) -> Mapping[str, str]:
         environment: dict[str, str] = {}

@@ -8,12 +8,11 @@ from typing import Protocol
 
 from cachetools import TTLCache
 
-from arc_controller.actions import ProxySettings
+from arc_controller.actions import ProxySettings, VaultError
+from arc_controller.actions.vault import AZURE_KEY_VAULT, AzureKeyVault, read_azure_key_vault
 from arc_controller.api.v1alpha1 import Vault
 from arc_controller.controllers.inputs import REMEMBERED, InputError
 from arc_controller.controllers.meaning import meaning_hash
-
-AZURE_KEY_VAULT = "azure_key_vault"
 
 
 class VaultReader(Protocol):
@@ -31,8 +30,10 @@ class Vaults:
     A vault is billed and limited by the read, and one secret serves many runners.
     """
 
-    def __init__(self, readers: Mapping[str, VaultReader], *, ttl: float = REMEMBERED) -> None:
-        self._readers = readers
+    def __init__(
+        self, readers: Mapping[str, VaultReader] | None = None, *, ttl: float = REMEMBERED
+    ) -> None:
+        self._readers = {AZURE_KEY_VAULT: _read_azure} if readers is None else dict(readers)
         self._remembered: TTLCache[tuple[str, str], Mapping[str, str]] = TTLCache(
             256, ttl, timer=lambda: asyncio.get_running_loop().time()
         )
@@ -41,7 +42,7 @@ class Vaults:
         """Raises `InputError` for a type that is not known and `VaultError`."""
         reader = self._readers.get(vault.type)
         if reader is None:
-            known = " or ".join(sorted(self._readers)) or "none: this build has no vaults"
+            known = " or ".join(sorted(self._readers))
             raise InputError(
                 "UnknownVault", f"vaultConfig.type is {vault.type!r}; expected {known}"
             )
@@ -57,3 +58,16 @@ class Vaults:
         """Ask the vault again next time."""
         for slot in [slot for slot in self._remembered if slot[0] == name]:
             self._remembered.pop(slot, None)
+
+
+async def _read_azure(vault: Vault, name: str, proxy: ProxySettings | None) -> Mapping[str, str]:
+    settings = vault.azure_key_vault
+    if settings is None:
+        raise VaultError(f"vaultConfig.azureKeyVault is missing: type {AZURE_KEY_VAULT} needs it")
+    where = AzureKeyVault(
+        url=settings.url,
+        tenant_id=settings.tenant_id,
+        client_id=settings.client_id,
+        certificate_path=settings.certificate_path,
+    )
+    return await read_azure_key_vault(where, name, proxy=proxy)

@@ -1,0 +1,452 @@
+"""The AutoscalingRunnerSet controller: one scale set at the service, one set of runners, one
+listener. The rows are those of design 02."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+from cachetools import TTLCache
+
+from arc_controller.actions import ActionsError, Unauthorized
+from arc_controller.api.v1alpha1 import (
+    AutoscalingListener,
+    AutoscalingRunnerSet,
+    EphemeralRunnerSet,
+    EphemeralRunnerSetStatus,
+    Finalizer,
+    Label,
+    SetPhase,
+)
+from arc_controller.controllers.conditions import (
+    READY,
+    REGISTERED,
+    SCALE_SET_FOUND,
+    VERSION_MATCHES,
+    put_condition,
+)
+from arc_controller.controllers.context import Context
+from arc_controller.controllers.drift import Unwritable, is_same_listener, is_same_runner_spec
+from arc_controller.controllers.indexes import (
+    LISTENERS_OF_SCALE_SET,
+    RUNNER_SETS_OF_SCALE_SET,
+    SAME_REGISTRATION,
+    registration_of,
+)
+from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.meta import is_foreign, same_metadata, set_metadata
+from arc_controller.controllers.scale_set import (
+    new_ephemeral_runner_set,
+    new_listener,
+    registered_name,
+    runner_limits,
+    scale_set_id,
+    validate,
+)
+from arc_controller.controllers.scale_set_registration import (
+    Registration,
+    changed_labels,
+    is_recorded,
+    register,
+)
+from arc_controller.controllers.scale_set_removal import Removal
+from arc_controller.controllers.scale_set_version import version_complaint
+from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.runtime.controller import Result
+from arc_controller.runtime.errors import ApiError
+from arc_controller.runtime.events import EventType
+from arc_controller.runtime.finalizers import add_finalizers
+from arc_controller.runtime.lazycopy import LazyCopy
+from arc_controller.runtime.objects import NamespacedName, find_condition
+
+log = structlog.get_logger(__name__)
+
+COUNTS_EVERY = 1.0
+"""Seconds between two writes of counts alone: under load they change with every runner."""
+VERIFY_EVERY = 60.0
+"""Seconds between two questions whether the service still has a scale set that a listener lost."""
+
+ScaleSet = LazyCopy[AutoscalingRunnerSet]
+
+
+class AutoscalingRunnerSetReconciler:
+    """Keeps the scale set registered, its runner set as the spec says, and its listener up."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._client = context.client
+        self._removal = Removal(context)
+        self._unwritable = Unwritable()
+        self._counted: TTLCache[NamespacedName, float] = TTLCache(
+            4096, COUNTS_EVERY, timer=_loop_time
+        )
+        self._verified: TTLCache[str, bool] = TTLCache(4096, VERIFY_EVERY, timer=_loop_time)
+
+    async def reconcile(self, key: NamespacedName) -> Result:
+        found = await self._client.find(AutoscalingRunnerSet, key)
+        if found is None:
+            self._context.metrics.forget_scale_set(key)
+            return Result()
+        scale_set = LazyCopy(found)
+
+        if found.is_being_deleted:
+            return await self._removal.remove(scale_set)
+
+        self._judge_version(scale_set)
+
+        if add_finalizers(scale_set, Finalizer.AUTOSCALING_RUNNER_SET):
+            await scale_set.patch(self._client)
+
+        try:
+            return await self._advance(scale_set)
+        except (InputError, ActionsError, ApiError) as error:
+            return await self._explain(scale_set, error)
+
+    async def _advance(self, scale_set: ScaleSet) -> Result:
+        validate(scale_set.obj)
+        runner_set = await self._runner_set(scale_set.obj)
+        listeners = await self._client.list(
+            AutoscalingListener, index=(LISTENERS_OF_SCALE_SET, str(scale_set.obj.key))
+        )
+
+        if runner_set is not None and self._is_parked(scale_set.obj, runner_set):
+            return await self._park(scale_set, runner_set, listeners)
+
+        if not _is_seen(scale_set.obj):
+            self._show(scale_set, SetPhase.PENDING)
+            self._ready(scale_set, False, "Pending", "the spec is new; bringing things up to date")
+            await scale_set.patch_status(self._client)
+
+        if self._must_register(scale_set.obj, listeners):
+            await self._yield_to_rival(scale_set.obj)
+            await self._register(scale_set)
+
+        await self._remove_other_runner_sets(scale_set.obj)
+        if runner_set is not None and runner_set.is_being_deleted:
+            return Result()  # its deletion ends in an event, and then there is a new one
+        runner_set = await self._ensure_runner_set(scale_set.obj, runner_set)
+
+        listener = await self._ensure_listener(scale_set.obj, listeners)
+        return await self._report(scale_set, runner_set, listener)
+
+    # Row 2: the version. What a user wrote is never deleted for it.
+
+    def _judge_version(self, scale_set: ScaleSet) -> None:
+        label = scale_set.obj.metadata.labels.get(Label.VERSION, "")
+        complaint = version_complaint(label, self._context.config.version)
+        if complaint:
+            if self._condition(scale_set, VERSION_MATCHES, False, "OtherRelease", complaint):
+                self._event(scale_set, "Warning", "OtherRelease", complaint)
+        elif find_condition(scale_set.obj.status.conditions, VERSION_MATCHES):
+            message = "chart and controller are of the same release"
+            self._condition(scale_set, VERSION_MATCHES, True, "SameRelease", message)
+
+    # Row 4: outdated.
+
+    def _is_parked(self, obj: AutoscalingRunnerSet, runner_set: EphemeralRunnerSet) -> bool:
+        """Whether the service refused the runners of today's spec.
+
+        All of it is read from what is stored, so a restart changes nothing: the set is Outdated, no
+        newer revision is on its way to it, and what it holds is what the spec asks for. The
+        registration does not count: a new one does not make the runner image any newer.
+        """
+        if not _is_outdated(runner_set):
+            return False
+        wanted = new_ephemeral_runner_set(obj, self._context.config)
+        spec = runner_set.spec
+        wanted.spec.ephemeral_runner_spec.runner_scale_set_id = (
+            spec.ephemeral_runner_spec.runner_scale_set_id
+        )
+        return self._has_runner_spec(runner_set, wanted)
+
+    async def _park(
+        self,
+        scale_set: ScaleSet,
+        runner_set: EphemeralRunnerSet,
+        listeners: Sequence[AutoscalingListener],
+    ) -> Result:
+        for listener in listeners:
+            if not listener.is_being_deleted:
+                await self._client.delete(AutoscalingListener, listener.key, uid=listener.uid)
+        if runner_set.spec.replicas or runner_set.spec.patch_id:
+            # The last words of the listener may come after this; they bring us here again.
+            stopped = LazyCopy(runner_set)
+            spec = stopped.mutate().spec
+            spec.replicas = spec.patch_id = 0
+            await stopped.patch(self._client)
+        message = (
+            "the service refuses runners of this version; change template or "
+            "ephemeralRunnerMetadata (usually: a newer runner image) and everything comes back"
+        )
+        if self._ready(scale_set, False, "Outdated", message):
+            self._event(scale_set, "Warning", "Outdated", message)
+        self._show(scale_set, SetPhase.OUTDATED, runner_set.status)
+        await scale_set.patch_status(self._client)
+        return Result()
+
+    # Row 5: the scale set at the service.
+
+    def _must_register(
+        self, obj: AutoscalingRunnerSet, listeners: Sequence[AutoscalingListener]
+    ) -> bool:
+        if not is_recorded(obj):
+            return True
+        registered = find_condition(obj.status.conditions, REGISTERED)
+        if registered is None or registered.status != "True":
+            return True
+        if registered.observed_generation != obj.metadata.generation:
+            return True
+        return obj.uid not in self._verified and any(
+            _lost(listener, scale_set_id(obj)) for listener in listeners
+        )
+
+    async def _yield_to_rival(self, obj: AutoscalingRunnerSet) -> None:
+        """Two objects for one scale set would take each other's jobs: the first one has it.
+
+        Raises `InputError` for the other.
+        """
+        same = await self._client.list(
+            AutoscalingRunnerSet, index=(SAME_REGISTRATION, registration_of(obj))
+        )
+        rivals = [other for other in same if other.uid != obj.uid and not other.is_being_deleted]
+        for rival in rivals:
+            if _precedence(rival) < _precedence(obj):
+                raise InputError(
+                    "NameTaken",
+                    f"{rival.key} is the scale set {registered_name(obj)!r} of "
+                    f"{obj.spec.github_config_url} already; "
+                    "give this one another runnerScaleSetName or runnerGroup",
+                )
+
+    async def _register(self, scale_set: ScaleSet) -> None:
+        obj = scale_set.obj
+        client = await self._context.service.for_scale_set(obj.spec, obj.metadata.namespace)
+        before = scale_set_id(obj)
+        outcome = await register(client, obj)
+        self._verified[obj.uid] = True
+
+        after = Registration.wanted(obj, outcome.scale_set.id)
+        labels = changed_labels(obj)
+        if labels or not after.annotations.items() <= obj.metadata.annotations.items():
+            metadata = scale_set.mutate().metadata
+            metadata.annotations.update(after.annotations)
+            for name, value in labels.items():
+                if value is None:
+                    metadata.labels.pop(name, None)
+                else:
+                    metadata.labels[name] = value
+            await scale_set.patch(self._client)
+
+        message = f"the service has it as scale set {after.id} in runner group {after.group}"
+        self._condition(scale_set, REGISTERED, True, "Registered", message)
+        if before and before != after.id:
+            lost = (
+                f"the service does not know scale set {before} any more; registered as {after.id}"
+            )
+            self._event(scale_set, "Warning", "RegisteredAgain", lost)
+        elif outcome.what:
+            self._event(scale_set, "Normal", outcome.what, f"{outcome.what}: {message}")
+        if outcome.labels_refused:
+            refused = f"the service keeps the labels it has: {outcome.labels_refused}"
+            self._event(scale_set, "Warning", "LabelsRefused", refused)
+
+    # Row 6: the set of runners.
+
+    async def _runner_set(self, obj: AutoscalingRunnerSet) -> EphemeralRunnerSet | None:
+        found = await self._client.find(EphemeralRunnerSet, obj.key)
+        if found is not None and is_foreign(found, obj):
+            raise InputError(
+                "NameTaken",
+                f"the EphemeralRunnerSet {found.key} belongs to somebody else; delete it",
+            )
+        return found
+
+    async def _remove_other_runner_sets(self, obj: AutoscalingRunnerSet) -> None:
+        """Other controllers named them differently."""
+        owned = await self._client.list(
+            EphemeralRunnerSet, index=(RUNNER_SETS_OF_SCALE_SET, obj.uid)
+        )
+        for other in owned:
+            if other.key != obj.key and not other.is_being_deleted:
+                await self._client.delete(EphemeralRunnerSet, other.key, uid=other.uid)
+
+    async def _ensure_runner_set(
+        self, obj: AutoscalingRunnerSet, runner_set: EphemeralRunnerSet | None
+    ) -> EphemeralRunnerSet:
+        wanted = new_ephemeral_runner_set(obj, self._context.config)
+        if runner_set is None:
+            return await self._client.create(wanted)
+
+        changed = LazyCopy(runner_set)
+        if not self._has_runner_spec(runner_set, wanted):
+            spec = changed.mutate().spec
+            spec.ephemeral_runner_spec = wanted.spec.ephemeral_runner_spec
+            spec.ephemeral_runner_metadata = wanted.spec.ephemeral_runner_metadata
+            applied = runner_set.status.applied_actionable_revision
+            spec.actionable_revision = max(spec.actionable_revision, applied) + 1
+        if not same_metadata(runner_set.metadata, wanted.metadata):
+            set_metadata(changed, wanted.metadata)
+
+        if await changed.patch(self._client):
+            revision = changed.obj.spec.actionable_revision
+            if revision != runner_set.spec.actionable_revision:
+                self._unwritable.note(runner_set.uid, wanted.spec, changed.obj.spec)
+                message = f"new runners are made from revision {revision} of the runner spec"
+                self._context.events.event(obj, "Normal", "RunnerSpecChanged", message)
+        return changed.obj
+
+    def _has_runner_spec(self, actual: EphemeralRunnerSet, wanted: EphemeralRunnerSet) -> bool:
+        return is_same_runner_spec(actual.spec, wanted.spec) or self._unwritable.is_known(
+            actual.uid, wanted.spec, actual.spec
+        )
+
+    # Row 7: the listener.
+
+    async def _ensure_listener(
+        self, obj: AutoscalingRunnerSet, listeners: Sequence[AutoscalingListener]
+    ) -> AutoscalingListener | None:
+        """The listener, or None while another one has to stop before it."""
+        wanted = new_listener(obj, self._context.config)
+        current: AutoscalingListener | None = None
+        for listener in listeners:
+            if listener.is_being_deleted:
+                continue
+            if is_same_listener(listener, wanted, self._unwritable):
+                current = listener
+                continue
+            await self._client.delete(AutoscalingListener, listener.key, uid=listener.uid)
+            message = f"the listener {listener.key} is replaced: what it is made from has changed"
+            self._context.events.event(obj, "Normal", "ListenerReplaced", message)
+        if current is not None or listeners:
+            return current
+        created = await self._client.create(wanted)
+        self._unwritable.note(created.uid, wanted.spec, created.spec)
+        return created
+
+    # Row 8: phase and counts.
+
+    async def _report(
+        self,
+        scale_set: ScaleSet,
+        runner_set: EphemeralRunnerSet,
+        listener: AutoscalingListener | None,
+    ) -> Result:
+        key, turned = scale_set.obj.key, False
+        ready = find_condition(listener.status.conditions, READY) if listener else None
+        if listener is None:
+            self._ready(
+                scale_set, False, "ListenerReplaced", "waiting for the old listener to stop"
+            )
+        elif ready is None or ready.status != "True":
+            why = f"{ready.reason}: {ready.message}" if ready else "its pod is not there yet"
+            message = f"the listener {listener.key} does not run: {why}"
+            self._ready(scale_set, False, "ListenerNotReady", message)
+        else:
+            low, high = runner_limits(scale_set.obj)
+            message = f"the listener runs; there may be {low} to {high} runners"
+            turned = self._ready(scale_set, True, "Running", message)
+        if turned:
+            self._event(scale_set, "Normal", "Running", "the scale set takes jobs")
+
+        is_urgent = scale_set.is_mutated or scale_set.obj.status.phase != SetPhase.RUNNING
+        self._publish_metrics(scale_set.obj, runner_set.status)
+        if not _has_counts(scale_set.obj, runner_set.status):
+            next_write = self._counted.get(key)
+            if next_write is not None and not is_urgent:
+                return Result(requeue_after=max(0.0, next_write - _loop_time()))
+            self._counted[key] = _loop_time() + COUNTS_EVERY
+        self._show(scale_set, SetPhase.RUNNING, runner_set.status)
+        await scale_set.patch_status(self._client)
+        return Result()
+
+    # What the user sees.
+
+    async def _explain(self, scale_set: ScaleSet, error: Exception) -> Result:
+        """Say in the status what is wrong, and come back: at leisure if it needs a person."""
+        if isinstance(error, Unauthorized):
+            obj = scale_set.obj
+            self._context.service.refused(obj.spec, obj.metadata.namespace)
+        trouble = trouble_of(error)
+        if trouble is None:
+            raise error
+        if self._ready(scale_set, False, trouble.reason, trouble.message):
+            self._event(scale_set, "Warning", trouble.reason, trouble.message)
+        await scale_set.patch_status(self._client)
+        if not trouble.by_hand:
+            raise error
+        log.warning("waiting for somebody to repair it", reason=trouble.reason, why=trouble.message)
+        return Result(requeue_after=REPAIRED_BY_HAND)
+
+    def _show(
+        self, scale_set: ScaleSet, phase: str, counts: EphemeralRunnerSetStatus | None = None
+    ) -> None:
+        if scale_set.obj.status.phase != phase:
+            scale_set.mutate().status.phase = phase
+        if counts is not None and not _has_counts(scale_set.obj, counts):
+            status = scale_set.mutate().status
+            status.current_runners = counts.current_replicas
+            status.pending_ephemeral_runners = counts.pending_ephemeral_runners
+            status.running_ephemeral_runners = counts.running_ephemeral_runners
+            status.failed_ephemeral_runners = counts.failed_ephemeral_runners
+
+    def _publish_metrics(self, obj: AutoscalingRunnerSet, counts: EphemeralRunnerSetStatus) -> None:
+        self._context.metrics.runners(
+            obj.key,
+            obj.spec.github_config_url,
+            pending=counts.pending_ephemeral_runners,
+            running=counts.running_ephemeral_runners,
+            failed=counts.failed_ephemeral_runners,
+        )
+
+    def _ready(self, scale_set: ScaleSet, holds: bool, reason: str, message: str) -> bool:
+        return self._condition(scale_set, READY, holds, reason, message)
+
+    def _condition(
+        self, scale_set: ScaleSet, type_: str, holds: bool, reason: str, message: str
+    ) -> bool:
+        return put_condition(scale_set, type_, holds, reason, message, now=self._context.now())
+
+    def _event(self, scale_set: ScaleSet, type_: EventType, reason: str, message: str) -> None:
+        self._context.events.event(scale_set.obj, type_, reason, message)
+
+
+def _is_seen(obj: AutoscalingRunnerSet) -> bool:
+    """Whether the status speaks of this generation of the spec."""
+    ready = find_condition(obj.status.conditions, READY)
+    return ready is not None and ready.observed_generation == obj.metadata.generation
+
+
+def _is_outdated(runner_set: EphemeralRunnerSet) -> bool:
+    """Outdated by its newest revision: with a newer one ahead, the verdict is not in yet."""
+    return (
+        runner_set.status.phase == SetPhase.OUTDATED
+        and runner_set.spec.actionable_revision <= runner_set.status.applied_actionable_revision
+    )
+
+
+def _lost(listener: AutoscalingListener, id_: int) -> bool:
+    found = find_condition(listener.status.conditions, SCALE_SET_FOUND)
+    return (
+        listener.spec.runner_scale_set_id == id_ and found is not None and found.status == "False"
+    )
+
+
+def _precedence(obj: AutoscalingRunnerSet) -> tuple[bool, str, NamespacedName]:
+    """Who registered goes first, then who is older, then whose name is."""
+    created = obj.metadata.creation_timestamp
+    return not scale_set_id(obj), created.isoformat() if created else "", obj.key
+
+
+def _has_counts(obj: AutoscalingRunnerSet, counts: EphemeralRunnerSetStatus) -> bool:
+    status = obj.status
+    return (
+        status.current_runners == counts.current_replicas
+        and status.pending_ephemeral_runners == counts.pending_ephemeral_runners
+        and status.running_ephemeral_runners == counts.running_ephemeral_runners
+        and status.failed_ephemeral_runners == counts.failed_ephemeral_runners
+    )
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

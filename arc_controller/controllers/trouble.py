@@ -1,0 +1,90 @@
+"""What went wrong, in the words of a condition: one CamelCase reason and one sentence.
+
+A sentence must stay the same while the trouble does (no request ids, no times): it is written into
+a status, and each new wording would be one more write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from arc_controller.actions import (
+    ActionsApiError,
+    ActionsError,
+    CallError,
+    Forbidden,
+    InvalidCertificates,
+    InvalidConfigUrl,
+    InvalidCredentials,
+    InvalidProxy,
+    RunnerGroupNotFound,
+    Unauthorized,
+    VaultError,
+    is_transient,
+)
+from arc_controller.controllers.inputs import InputError
+from arc_controller.runtime import errors as api
+
+REPAIRED_BY_HAND = 60.0
+"""Seconds after which something that only a person can repair is looked at again."""
+
+_SPEC_ERRORS: tuple[tuple[type[ActionsError], str], ...] = (
+    (InvalidConfigUrl, "InvalidConfigUrl"),
+    (InvalidCredentials, "InvalidCredentials"),
+    (InvalidProxy, "InvalidProxy"),
+    (InvalidCertificates, "InvalidCertificates"),
+    (VaultError, "VaultFailed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`by_hand`: waiting alone does not help, somebody has to change something."""
+
+    reason: str
+    message: str
+    by_hand: bool
+
+
+def trouble_of(error: Exception) -> Trouble | None:
+    """What to tell the user of an error; None for one that says nothing to them."""
+    if isinstance(error, InputError):
+        return Trouble(error.reason, str(error), by_hand=True)
+    if isinstance(error, ActionsError):
+        return _service_trouble(error)
+    if isinstance(error, api.Conflict | api.NotFound | api.AlreadyExists):
+        return None
+    if isinstance(error, api.Forbidden | api.Invalid | api.BadRequest):
+        return Trouble(type(error).__name__, f"the API server says no: {error}", by_hand=True)
+    return None
+
+
+def _service_trouble(error: ActionsError) -> Trouble:
+    for kind, reason in _SPEC_ERRORS:
+        if isinstance(error, kind):
+            return Trouble(reason, str(error), by_hand=not isinstance(error, VaultError))
+    if isinstance(error, RunnerGroupNotFound):
+        return Trouble("RunnerGroupNotFound", error.reason, by_hand=True)
+    if isinstance(error, Unauthorized):
+        return Trouble(
+            "Unauthorized",
+            "the service does not accept the credentials in githubConfigSecret; "
+            "are they expired or revoked?",
+            by_hand=True,
+        )
+    if isinstance(error, Forbidden):
+        return Trouble(
+            "Forbidden",
+            "the credentials in githubConfigSecret may not manage runners of githubConfigUrl: "
+            f"{_words(error)}",
+            by_hand=True,
+        )
+    if is_transient(error):
+        return Trouble("ServiceUnavailable", "the Actions service cannot be reached", by_hand=False)
+    return Trouble("ServiceError", f"the Actions service says no: {_words(error)}", by_hand=False)
+
+
+def _words(error: ActionsError) -> str:
+    if isinstance(error, ActionsApiError):
+        return error.message or f"status {error.status}"
+    return error.reason if isinstance(error, CallError) else str(error)
