@@ -153,7 +153,6 @@ class ActionsClient:
         return await self._call(
             "GET",
             f"{_SCALE_SETS}/{scale_set_id}",
-            missing=ScaleSetNotFound,
             read=_scale_set,
         )
 
@@ -174,15 +173,12 @@ class ActionsClient:
             "PATCH",
             f"{_SCALE_SETS}/{scale_set_id}",
             body=changes,
-            missing=ScaleSetNotFound,
             read=_scale_set,
         )
 
     async def delete_runner_scale_set(self, scale_set_id: int) -> None:
         """Delete a scale set. Raises :class:`ScaleSetNotFound` when there is none."""
-        await self._call(
-            "DELETE", f"{_SCALE_SETS}/{scale_set_id}", missing=ScaleSetNotFound, read=_nothing
-        )
+        await self._call("DELETE", f"{_SCALE_SETS}/{scale_set_id}", read=_nothing)
 
     async def get_runner_group(self, name: str) -> RunnerGroup:
         """The runner group of that name.
@@ -217,16 +213,13 @@ class ActionsClient:
             "POST",
             f"{_SCALE_SETS}/{scale_set_id}/generatejitconfig",
             body={"name": name, "workFolder": work_folder},
-            missing=ScaleSetNotFound,
             read=_one(JitRunnerConfig),
         )
 
     async def get_runner(self, runner_id: int) -> Runner | None:
         """The runner of that id; None when it is not registered."""
         try:
-            return await self._call(
-                "GET", f"{_AGENTS}/{runner_id}", missing=AgentNotFound, read=_one(Runner)
-            )
+            return await self._call("GET", f"{_AGENTS}/{runner_id}", read=_one(Runner))
         except AgentNotFound:
             return None
 
@@ -248,9 +241,7 @@ class ActionsClient:
         Raises :class:`JobStillRunning` while the runner holds a job.
         """
         try:
-            await self._call(
-                "DELETE", f"{_AGENTS}/{runner_id}", missing=AgentNotFound, read=_nothing
-            )
+            await self._call("DELETE", f"{_AGENTS}/{runner_id}", read=_nothing)
         except AgentNotFound:
             return
 
@@ -265,7 +256,6 @@ class ActionsClient:
             "POST",
             f"{_SCALE_SETS}/{scale_set_id}/sessions",
             body={"ownerName": owner},
-            missing=ScaleSetNotFound,
             read=_one(MessageSession),
         )
 
@@ -336,6 +326,9 @@ class ActionsClient:
         return await self._queue_call(
             session, "POST", url, body=list(request_ids), read=_request_ids
         )
+
+    # Only the service's own word says that a runner or a scale set is gone. A bare 404 may come
+    # from whatever stands before it, and people delete things on that word.
 
     async def _call(
         self,

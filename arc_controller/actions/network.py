@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -34,16 +35,18 @@ class AiohttpTransport:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         session = self._open()
-        proxy_url, proxy_auth = self._proxy_for(request.url)
+        proxy_url, proxy_headers = self._proxy_for(request.url)
+        tunnel = request.url.startswith("https:")
         try:
             async with session.request(
                 request.method,
                 URL(request.url, encoded=True),
-                headers=request.headers,
+                # Without a tunnel the proxy reads the headers of the request itself.
+                headers=request.headers if tunnel else {**request.headers, **proxy_headers},
                 data=request.body or None,
                 allow_redirects=False,
                 proxy=proxy_url,
-                proxy_auth=proxy_auth,
+                proxy_headers=proxy_headers if tunnel else None,
                 ssl=self._ssl,
             ) as response:
                 body = await response.read()
@@ -77,16 +80,17 @@ class AiohttpTransport:
             )
         return self._session
 
-    def _proxy_for(self, url: str) -> tuple[str | None, aiohttp.BasicAuth | None]:
+    def _proxy_for(self, url: str) -> tuple[str | None, dict[str, str]]:
+        """The proxy's URL without its credentials, and these as a header."""
         proxy = self._proxy.for_url(url) if self._proxy else None
         if proxy is None:
-            return None, None
+            return None, {}
         parts = urlsplit(proxy)
         bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         if parts.username is None:
-            return bare, None
-        user, password = unquote(parts.username), unquote(parts.password or "")
-        return bare, aiohttp.BasicAuth(user, password, encoding="utf-8")
+            return bare, {}
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return bare, {"proxy-authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
 @lru_cache(maxsize=32)

@@ -30,6 +30,7 @@ from arc_controller.actions import (
     MalformedResponse,
     MessageQueueTokenExpired,
     MessageSession,
+    NotFound,
     PersonalAccessToken,
     ProxySettings,
     RetryPolicy,
@@ -164,6 +165,19 @@ async def test_a_named_refusal_is_not_retried_even_with_status_500() -> None:
     with pytest.raises(AgentExists):
         await client(script).generate_jit_config(7, "runner", "_work")
     assert len(script.requests) == 1
+
+
+@simulated
+async def test_a_bare_404_never_says_that_something_is_gone() -> None:
+    calls = client(Script(HttpResponse(404, {}, b"<html>gateway</html>")))
+    for call in (
+        calls.get_runner(1),
+        calls.remove_runner(1),
+        calls.get_runner_scale_set_by_id(1),
+        calls.delete_runner_scale_set(1),
+    ):
+        with pytest.raises(NotFound):
+            await call
 
 
 @simulated

@@ -63,11 +63,11 @@ class FakeProxy:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.rstrip("\r\n").split("\r\n")
         method, target, version = first.split(" ", 2)
-        headers = dict(line.split(": ", 1) for line in lines)
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         if self.status is not None:
             await self._refuse(writer, f"{self.status} Out of order")
             return
-        if self._wanted is not None and headers.get("Proxy-Authorization") != self._wanted:
+        if self._wanted is not None and headers.get("proxy-authorization") != self._wanted:
             await self._refuse(writer, "407 Proxy Authentication Required")
             return
         parts = urlsplit(target if "://" in target else f"//{target}")

@@ -127,7 +127,8 @@ class FakeAzureVault:
         import jwt
         from cryptography.x509 import load_pem_x509_certificate
 
-        public: Any = load_pem_x509_certificate(self.certificate.encode()).public_key()
+        pem = self.certificate[self.certificate.index("-----BEGIN CERTIFICATE") :]
+        public: Any = load_pem_x509_certificate(pem.encode()).public_key()
         try:
             claims = jwt.decode(
                 assertion, public, algorithms=["RS256", "PS256"], options={"verify_aud": False}
