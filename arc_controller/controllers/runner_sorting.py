@@ -1,0 +1,116 @@
+"""The runners of a set, sorted by what scaling may do with them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from arc_controller.api.v1alpha1 import Annotation, EphemeralRunner, Phase, integer_annotation
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRunners:
+    """Every runner is in exactly one of the lists, each ordered from the oldest to the newest."""
+
+    deleting: list[EphemeralRunner] = field(default_factory=list)
+    pending: list[EphemeralRunner] = field(default_factory=list)
+    running: list[EphemeralRunner] = field(default_factory=list)
+    finished: list[EphemeralRunner] = field(default_factory=list)
+    failed: list[EphemeralRunner] = field(default_factory=list)
+    outdated: list[EphemeralRunner] = field(default_factory=list)
+    """Refused as too old although they were built from today's spec: they condemn the set."""
+    stale_outdated: list[EphemeralRunner] = field(default_factory=list)
+    """Refused as too old, but built from a spec that has been replaced since."""
+
+    @property
+    def total(self) -> int:
+        """The capacity: failed runners count, or a broken template would create without end."""
+        return len(self.pending) + len(self.running) + len(self.failed)
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return sum(1 for _ in self)
+
+    @property
+    def idle(self) -> list[EphemeralRunner]:
+        """Those without a job, in the order in which they may go: pending before running."""
+        return [r for r in (*self.pending, *self.running) if not r.status.has_job]
+
+    @property
+    def over(self) -> list[EphemeralRunner]:
+        """Those in a phase that is never left."""
+        return [*self.finished, *self.failed, *self.outdated, *self.stale_outdated]
+
+    def __iter__(self) -> Iterator[EphemeralRunner]:
+        yield from self.deleting
+        yield from self.pending
+        yield from self.running
+        yield from self.finished
+        yield from self.failed
+        yield from self.outdated
+        yield from self.stale_outdated
+
+    def newest_patch_id(self, revision: int) -> int | None:
+        """The patch id of the newest runner of that revision, whatever has become of it; None
+        without one."""
+        own = [runner for runner in self if revision_of(runner) == revision]
+        return patch_id_of(max(own, key=_age)) if own else None
+
+
+def sort_runners(
+    runners: Iterable[EphemeralRunner], applied_revision: int, removed: Container[str] = ()
+) -> SortedRunners:
+    """Sort them: deleting first, then by phase.
+
+    `removed` holds the uids of runners that were deleted although these objects do not show it yet.
+    """
+    result = SortedRunners()
+    for runner in sorted(runners, key=_age):
+        _place(runner, result, applied_revision, removed).append(runner)
+    return result
+
+
+def is_stale(runner: EphemeralRunner, applied_revision: int) -> bool:
+    """Whether what happened to the runner says nothing about today's spec."""
+    return revision_of(runner) < applied_revision
+
+
+def revision_of(runner: EphemeralRunner) -> int:
+    """The revision of the spec that the runner was built from; 0 if its stamp is missing or
+    garbage."""
+    return integer_annotation(runner.metadata.annotations, Annotation.ACTIONABLE_REVISION)
+
+
+def patch_id_of(runner: EphemeralRunner) -> int:
+    """The request of the listener that the runner was created for; 0 if that is unknown."""
+    return integer_annotation(runner.metadata.annotations, Annotation.PATCH_ID)
+
+
+def _place(
+    runner: EphemeralRunner, into: SortedRunners, applied_revision: int, removed: Container[str]
+) -> list[EphemeralRunner]:
+    if runner.is_being_deleted or runner.uid in removed:
+        return into.deleting
+    match runner.status.phase:
+        case Phase.RUNNING:
+            return into.running
+        case Phase.SUCCEEDED:
+            return into.finished
+        case Phase.FAILED:
+            return into.failed
+        case Phase.OUTDATED if is_stale(runner, applied_revision):
+            return into.stale_outdated
+        case Phase.OUTDATED:
+            return into.outdated
+        case _:
+            return into.pending
+
+
+def _age(runner: EphemeralRunner) -> tuple[datetime, int, str]:
+    # Creation times have whole seconds. Within one, the patch ids say who came first.
+    created = runner.metadata.creation_timestamp or _LONG_AGO
+    return created, patch_id_of(runner), runner.metadata.name
