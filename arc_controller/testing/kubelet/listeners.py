@@ -24,6 +24,7 @@ from arc_controller.listener.process import CONFIG_PATH, open_actions_client
 from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.transport import Transport
 from arc_controller.testing.kubelet.container import KILLED, Exit, Process, Say
+from arc_controller.testing.wires import ActionsWire, Wire, end
 
 TransportFor = Callable[[str, str], Transport]
 """(namespace, service account) → a transport that acts as that service account."""
@@ -86,8 +87,8 @@ class _ListenerTask:
         self._config = config
         self._environ = environ
         self._owner = owner
-        self._transport = transport
-        self._network = _Severable(actions) if actions is not None else None
+        self._transport = Wire(transport)
+        self._network = ActionsWire(actions) if actions is not None else None
         self._patience = patience
         self._random = random
         self._work: asyncio.Task[Exit] | None = None
@@ -113,14 +114,11 @@ class _ListenerTask:
         return self._work.result()
 
     async def _kill(self, work: asyncio.Task[Exit]) -> None:
-        """SIGKILL: not another byte leaves, however much the task would like to tidy up."""
-        await self._transport.close()
+        """SIGKILL: not another byte leaves."""
+        self._transport.cut()
         if self._network is not None:
-            self._network.sever()
-        while not work.done():  # it tidies up in steps; each cancellation cuts one short
-            work.cancel()
-            await asyncio.sleep(0)
-        await asyncio.gather(work, return_exceptions=True)
+            self._network.cut()
+        await end(work)
 
     async def _listen(self) -> Exit:
         try:
@@ -154,25 +152,6 @@ class _ListenerTask:
             transport=self._network,
             random=self._random,
         )
-
-
-class _Severable:
-    """A network that can be cut: what is on its way then is never answered."""
-
-    def __init__(self, inner: HttpTransport) -> None:
-        self._inner = inner
-        self._severed = False
-
-    def sever(self) -> None:
-        self._severed = True
-
-    async def send(self, request: Any) -> Any:
-        if self._severed:
-            await asyncio.get_running_loop().create_future()
-        return await self._inner.send(request)
-
-    async def aclose(self) -> None:
-        """The inner one is shared, and not ours to close."""
 
 
 class ListenerProcesses:
