@@ -89,6 +89,7 @@ build kube-apiserver "$tools" k8s.io/kubernetes/cmd/kube-apiserver "$kubernetes_
 build kube-controller-manager "$tools" k8s.io/kubernetes/cmd/kube-controller-manager "$kubernetes_flags"
 build etcd "$tools" go.etcd.io/etcd/server/v3 ""
 build helm "$tools/helm" helm.sh/helm/v3/cmd/helm \
-    "-X helm.sh/helm/v3/internal/version.version=$helm_version"
+    "-X helm.sh/helm/v3/internal/version.version=$helm_version \
+-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=$major -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=$minor"
 
 echo "envtest: ready in $assets"

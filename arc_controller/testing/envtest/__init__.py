@@ -14,6 +14,7 @@ from arc_controller.testing.envtest.audit import AuditEvent, Rule, refusals, unu
 from arc_controller.testing.envtest.clientconfig import ClientConfig
 from arc_controller.testing.envtest.environment import Envtest
 from arc_controller.testing.envtest.process import ProcessFailed
+from arc_controller.testing.envtest.programs import run_program
 from arc_controller.testing.envtest.rest import Answer, Rest, RestError
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "Rule",
     "find_assets",
     "refusals",
+    "run_program",
     "unused_rules",
 ]

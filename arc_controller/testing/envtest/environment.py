@@ -30,6 +30,7 @@ from arc_controller.testing.envtest.pki import (
     write_private,
 )
 from arc_controller.testing.envtest.process import Process, ProcessFailed, free_port
+from arc_controller.testing.envtest.programs import run_program
 from arc_controller.testing.envtest.rest import Rest
 from arc_controller.testing.envtest.trust import DiscoveryServer, authentication_configuration
 
@@ -46,6 +47,7 @@ CONTROLLERS = (
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 )
+_HELM_HOMES = ("CACHE", "CONFIG", "DATA")
 _STARTS = 3  # a free port may be taken by somebody else before our program opens it
 _PORT_TAKEN = "address already in use"
 
@@ -180,23 +182,16 @@ class Envtest:
         Raises `EnvtestError` with its error output when it fails. Cancelling kills it.
         """
         program = self._found_assets().program("kubectl")
-        child = await asyncio.create_subprocess_exec(
-            str(program),
-            *arguments,
-            env=(user or self.admin).environ(),
-            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        return await run_program(
+            program, *arguments, environ=(user or self.admin).environ(), stdin=stdin
         )
-        try:
-            output, errors = await child.communicate(None if stdin is None else stdin.encode())
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            raise
-        if child.returncode != 0:
-            raise EnvtestError(f"kubectl {' '.join(arguments)}: {errors.decode().strip()}")
-        return output.decode()
+
+    async def helm(self, *arguments: str, user: ClientConfig | None = None) -> str:
+        """Runs helm (``make envtest`` builds it too), as `kubectl`. It keeps nothing at home."""
+        program = self._found_assets().program("helm")
+        homes = {f"HELM_{kind}_HOME": str(self.folder / "helm") for kind in _HELM_HOMES}
+        environ = {**(user or self.admin).environ(), **homes}
+        return await run_program(program, *arguments, environ=environ)
 
     def audit_events(self) -> list[AuditEvent]:
         """Every request so far, oldest first. Needs ``audit=True``."""

@@ -1,0 +1,137 @@
+"""The charts on a real API server: installed, upgraded, and what they render checked strictly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from arc_controller.testing.envtest import Envtest, EnvtestError
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHARTS = Path(__file__).parents[2] / "charts"
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+CREDENTIALS = {
+    "githubConfigUrl": "https://github.com/my-org",
+    "githubConfigSecret": {"github_token": "x"},
+}
+MODES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dind": {"containerMode": {"type": "dind"}},
+    "kubernetes": {"containerMode": {"type": "kubernetes", "kubernetesModeWorkVolumeClaim": CLAIM}},
+    "novolume": {"containerMode": {"type": "kubernetes-novolume"}},
+    "everything": {
+        "minRunners": 1,
+        "maxRunners": 5,
+        "scaleSetLabels": ["linux"],
+        "proxy": {"https": {"url": "http://proxy:3128"}, "noProxy": ["example.com"]},
+        "githubServerTLS": {
+            "certificateFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}},
+            "runnerMountPath": "/certs",
+        },
+        "listenerTemplate": {"spec": {"containers": [{"name": "listener"}]}},
+        "listenerMetrics": {"counters": {"gha_started_jobs_total": {"labels": ["name"]}}},
+        "resourceMeta": {"ephemeralRunner": {"labels": {"a": "b"}}},
+    },
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def env() -> AsyncIterator[Envtest]:
+    async with Envtest() as env:
+        await env.helm(
+            "install",
+            "arc",
+            str(CHARTS / "gha-runner-scale-set-controller"),
+            "--namespace=arc-systems",
+            "--create-namespace",
+            "--set=replicaCount=2",
+        )
+        await env.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        await env.namespace("arc-runners")
+        yield env
+
+
+def values(tmp_path: Path, mode: dict[str, Any]) -> str:
+    path = tmp_path / "values.json"
+    path.write_text(json.dumps({**CREDENTIALS, **mode}))
+    return f"--values={path}"
+
+
+async def test_the_controller_is_installed_with_its_crds(env: Envtest) -> None:
+    deployment = await env.rest.request(
+        "GET", "/apis/apps/v1/namespaces/arc-systems/deployments/arc-gha-rs-controller"
+    )
+    assert deployment["spec"]["replicas"] == 2
+    crds = await env.kubectl("get", "crd", "-o", "name")
+    assert len(crds.split()) == 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_scale_set_is_installed_for_the_controller_found_in_the_cluster(
+    env: Envtest, tmp_path: Path, mode: str
+) -> None:
+    name = f"set-{mode}"
+    chart = str(CHARTS / "gha-runner-scale-set")
+    release = [name, chart, "--namespace=arc-runners", values(tmp_path, MODES[mode])]
+    await env.helm("install", *release)
+    binding = await env.rest.request(
+        "GET",
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/arc-runners/rolebindings/"
+        f"{name}-gha-rs-manager",
+    )
+    (subject,) = binding["subjects"]
+    assert (subject["namespace"], subject["name"]) == ("arc-systems", "arc-gha-rs-controller")
+    # Strictly: every field that was rendered is one that the server knows.
+    manifest = await env.helm("get", "manifest", name, "--namespace=arc-runners")
+    said = await env.kubectl(
+        "apply", "-f", "-", "--dry-run=server", "--validate=strict", stdin=manifest
+    )
+    assert f"autoscalingrunnerset.actions.github.com/{name}" in said
+    await env.helm("upgrade", *release, "--set=maxRunners=7")
+    runner_set = await env.rest.request(
+        "GET",
+        f"/apis/actions.github.com/v1alpha1/namespaces/arc-runners/autoscalingrunnersets/{name}",
+    )
+    assert runner_set["spec"]["maxRunners"] == 7
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_pod_of_a_rendered_set_is_one_that_the_server_runs(
+    env: Envtest, tmp_path: Path, mode: str
+) -> None:
+    """The schema of a template says what types are; only a pod is checked for what it means."""
+    manifest = await env.helm(
+        "template",
+        f"pod-{mode}",
+        str(CHARTS / "gha-runner-scale-set"),
+        "--namespace=arc-runners",
+        "--show-only=templates/autoscalingrunnerset.yaml",
+        "--set=controllerServiceAccount.name=x,controllerServiceAccount.namespace=y",
+        values(tmp_path, MODES[mode]),
+    )
+    applied = await env.kubectl(
+        "create", "-f", "-", "--dry-run=server", "-o", "json", stdin=manifest
+    )
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "runner"},
+        "spec": json.loads(applied)["spec"]["template"]["spec"],
+    }
+    path = "/api/v1/namespaces/arc-runners/pods"
+    answer = await env.rest.try_request("POST", path, pod, params={"dryRun": "All"})
+    assert answer.status == 201, answer.message
+
+
+async def test_without_a_controller_a_scale_set_says_what_to_set(tmp_path: Path) -> None:
+    async with Envtest(crds=[CHARTS.parent / "config" / "crd"]) as env:
+        with pytest.raises(EnvtestError, match=r"Set controllerServiceAccount\.namespace and"):
+            await env.helm(
+                "install", "x", str(CHARTS / "gha-runner-scale-set"), values(tmp_path, {})
+            )
