@@ -327,9 +327,6 @@ class ActionsClient:
             session, "POST", url, body=list(request_ids), read=_request_ids
         )
 
-    # Only the service's own word says that a runner or a scale set is gone. A bare 404 may come
-    # from whatever stands before it, and people delete things on that word.
-
     async def _call(
         self,
         method: str,
@@ -340,7 +337,11 @@ class ActionsClient:
         missing: type[ActionsApiError] = NotFound,
         read: Callable[[HttpResponse], T],
     ) -> T:
-        """A call with the admin token, which is renewed once when it is refused."""
+        """A call with the admin token, which is renewed once when it is refused.
+
+        A bare 404 is ``missing``. It may come from whatever stands before the service, so only
+        the service's own word may say that a runner or a scale set is gone: people delete on it.
+        """
         connection = await self._registration.connection()
         for last in (False, True):
             try:

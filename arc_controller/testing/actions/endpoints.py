@@ -30,9 +30,10 @@ from .calls import (
     list_response,
     queue_path,
 )
-from .jobs import Ledger, encode_jit_config
+from .jobs import Ledger
 from .model import RunnerRecord, ScaleSetRecord, SessionRecord
 from .tokens import TokenMint
+from .wire import encode_jit_config
 
 ADMIN = "admin"
 QUEUE = "queue"

@@ -25,11 +25,12 @@ from .calls import (
 )
 from .endpoints import ADMIN, QUEUE, Endpoints
 from .faults import Fault, Faults
-from .jobs import Ledger, decode_jit_config
+from .jobs import Ledger
 from .model import Job, JobState, RunnerRecord, ScaleSetRecord, SessionRecord
 from .rest import RegisteredApp, Rest
 from .runner import RunnerBusyElsewhere, RunnerConnection, RunnerRemoved, RunnerVersionRefused
 from .tokens import TokenMint
+from .wire import decode_jit_config
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
