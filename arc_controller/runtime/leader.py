@@ -154,13 +154,17 @@ class LeaderElector:
 
     async def hold(self) -> NoReturn:
         """Renew the lease until that fails for too long: raises `LeadershipLost`."""
-        election = self._election
+        election, loop = self._election, asyncio.get_running_loop()
+        next_attempt = self._renewed_at + election.retry_period
         try:
             while True:
                 async with asyncio.timeout_at(self._renewed_at + election.renew_deadline):
-                    await asyncio.sleep(election.retry_period)
+                    await asyncio.sleep(next_attempt - loop.time())
                     # Half the deadline, so that one request that hangs is not the end.
-                    await self._attempt(election.renew_deadline / 2)
+                    was_renewed = await self._attempt(election.renew_deadline / 2)
+                # From the sending of a good one: slow answers must not eat up the deadline.
+                since = self._renewed_at if was_renewed else loop.time()
+                next_attempt = since + election.retry_period
         except TimeoutError:
             raise LeadershipLost(
                 f"lease {self._key} could not be renewed for {election.renew_deadline:g} s"
