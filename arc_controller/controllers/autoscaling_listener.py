@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
-from cachetools import TTLCache
+from cachetools import LRUCache
 
 from arc_controller.actions import ActionsError, ScaleSetNotFound, Unauthorized
 from arc_controller.api.core import Pod, PodManifest, Role, RoleBinding, Secret, ServiceAccount
@@ -28,9 +28,9 @@ from arc_controller.controllers.listener_config import (
     proxy_secret,
     proxy_secret_key,
 )
-from arc_controller.controllers.listener_pod import listener_pod
+from arc_controller.controllers.listener_pod import GRACE_PERIOD, listener_pod
 from arc_controller.controllers.listener_rbac import role, role_binding, service_account
-from arc_controller.controllers.listener_state import PodState, pod_state
+from arc_controller.controllers.listener_state import STARTING, PodState, pod_state
 from arc_controller.controllers.meaning import meaning_hash, same_meaning
 from arc_controller.controllers.meta import is_foreign, same_metadata, set_metadata
 from arc_controller.controllers.proxy import proxy_environment
@@ -46,8 +46,10 @@ from arc_controller.runtime.objects import K, NamespacedName, find_condition
 
 log = structlog.get_logger(__name__)
 
-TRUST = 600.0
-"""Seconds that a secret of ours, once seen to be right, is taken to be right while the pod runs."""
+SHORT_TRUST, LONG_TRUST = 30.0, 600.0
+"""Seconds that a secret of ours, once seen to be right, is taken to be right: before the pod runs,
+and while it does."""
+GRACE = timedelta(seconds=GRACE_PERIOD)
 OVERDUE = timedelta(seconds=60)
 """How long after its grace period a pod that does not go is taken for one on a lost node."""
 
@@ -69,9 +71,7 @@ class AutoscalingListenerReconciler:
         self._context = context
         self._client = context.client
         self._restarts = Restarts()
-        self._trusted: TTLCache[NamespacedName, str] = TTLCache(
-            8192, TRUST, timer=lambda: asyncio.get_running_loop().time()
-        )
+        self._trusted: LRUCache[NamespacedName, tuple[str, float]] = LRUCache(8192)
 
     async def reconcile(self, key: NamespacedName) -> Result:
         found = await self._client.find(AutoscalingListener, key)
@@ -107,10 +107,10 @@ class AutoscalingListenerReconciler:
         pod = await self._client.find(Pod, obj.key)
         state = pod_state(pod) if pod is not None else None
         # A pod that runs has read its secrets; whether somebody touched them since is not urgent.
-        is_urgent = state is None or not state.runs
+        trust = LONG_TRUST if state is not None and state.runs else SHORT_TRUST
         if secrets.proxy is not None:
-            await self._ensure_secret(obj, secrets.proxy, is_urgent)
-        await self._ensure_secret(obj, secrets.config, is_urgent)
+            await self._ensure_secret(obj, secrets.proxy, trust)
+        await self._ensure_secret(obj, secrets.config, trust)
 
         if pod is None or state is None:
             return await self._start_pod(listener, secrets)
@@ -190,12 +190,11 @@ class AutoscalingListenerReconciler:
         environment = await proxy_environment(service.inputs, spec.proxy, namespace)
         return _Secrets(config_secret(obj, content), proxy_secret(obj, environment))
 
-    async def _ensure_secret(
-        self, obj: AutoscalingListener, wanted: Secret, is_urgent: bool
-    ) -> None:
-        """Secrets are not cached: one that was seen to be right is not read again for a while."""
-        digest = _digest(obj, wanted)
-        if not is_urgent and self._trusted.get(wanted.key) == digest:
+    async def _ensure_secret(self, obj: AutoscalingListener, wanted: Secret, trust: float) -> None:
+        """Secrets are not cached: one that was right `trust` seconds ago is not read again."""
+        digest, now = _digest(obj, wanted), asyncio.get_running_loop().time()
+        seen, at = self._trusted.get(wanted.key, ("", 0.0))
+        if seen == digest and now - at < trust:
             return
         found = await self._client.find(Secret, wanted.key)
         if found is None:
@@ -206,7 +205,7 @@ class AutoscalingListenerReconciler:
         if found.data != wanted.data:
             lazy.mutate().data = dict(wanted.data)
         await lazy.patch(self._client)
-        self._trusted[wanted.key] = digest
+        self._trusted[wanted.key] = (digest, now)
 
     # The pod.
 
@@ -226,12 +225,12 @@ class AutoscalingListenerReconciler:
                 await self._client.delete(Pod, pod.key, uid=pod.uid)
             return Result(requeue_after=1.0)
         self._context.events.event(obj, "Normal", "Started", "the listener's pod was created")
-        return await self._report(listener, False, "Starting", f"the pod {obj.key} is starting")
+        return await self._report(listener, False, STARTING.reason, STARTING.message)
 
     async def _await_end(self, listener: Listener, pod: Pod) -> Result:
-        deadline = pod.metadata.deletion_timestamp
-        assert deadline is not None
-        left = (deadline + OVERDUE - self._context.now()).total_seconds()
+        now = self._context.now()
+        deadline = pod.metadata.deletion_timestamp or now + GRACE  # None: we deleted it just now
+        left = (deadline + OVERDUE - now).total_seconds()
         if left <= 0:
             # Nobody runs it any more, and at the service only one listener can have the session.
             await self._client.delete(Pod, pod.key, uid=pod.uid, grace_period_seconds=0)
@@ -302,9 +301,10 @@ class AutoscalingListenerReconciler:
         if pod is not None:
             return await self._await_end(listener, pod)
 
-        for key in (config_secret_key(obj), proxy_secret_key(obj)):
-            self._trusted.pop(key, None)
-            await self._client.delete(Secret, key)
+        for secret in (config_secret_key(obj), proxy_secret_key(obj) if obj.spec.proxy else None):
+            if secret is not None:
+                self._trusted.pop(secret, None)
+                await self._client.delete(Secret, secret)
         in_runners_namespace = NamespacedName(
             obj.spec.autoscaling_runner_set_namespace, obj.key.name
         )

@@ -35,6 +35,7 @@ from arc_controller.controllers.indexes import (
     registration_of,
 )
 from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.listener_state import STARTING
 from arc_controller.controllers.meta import is_foreign, same_metadata, set_metadata
 from arc_controller.controllers.scale_set import (
     new_ephemeral_runner_set,
@@ -339,7 +340,7 @@ class AutoscalingRunnerSetReconciler:
                 scale_set, False, "ListenerReplaced", "waiting for the old listener to stop"
             )
         elif ready is None or ready.status != "True":
-            why = f"{ready.reason}: {ready.message}" if ready else "its pod is not there yet"
+            why = ready.message if ready else STARTING.message
             message = f"the listener {listener.key} does not run: {why}"
             self._ready(scale_set, False, "ListenerNotReady", message)
         else:

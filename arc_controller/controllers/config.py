@@ -31,7 +31,7 @@ class ControllerConfig:
     log_format: str = "text"
     max_concurrent_reconciles: int = 16
     """Workers of the EphemeralRunner controller; the others have `max_concurrent_sets`."""
-    max_concurrent_sets: int = 4
+    max_concurrent_sets: int = 16
     sync_period: float = 60.0
     """How long a changed secret or config map may go unnoticed."""
 

@@ -20,6 +20,9 @@ class PodState:
     ended: datetime | None = None
 
 
+STARTING = PodState(False, False, "Starting", "its pod is starting")
+
+
 def pod_state(pod: Pod) -> PodState:
     """Judge the pod. The listener's container decides: a sidecar may outlive it."""
     container = _container(pod)
@@ -32,7 +35,7 @@ def pod_state(pod: Pod) -> PodState:
         reason = pod.status.reason or "Terminated"
         return _over(reason, pod.status.message or f"the pod is {pod.status.phase}")
     if container is not None and container.state.running is not None:
-        return PodState(True, False, "Running", f"the pod {pod.metadata.name} runs")
+        return PodState(True, False, "Running", "its pod runs")
     waiting = container.state.waiting if container else None
     if waiting is not None and waiting.reason:
         text = f"the pod waits: {waiting.message or waiting.reason}"
@@ -40,7 +43,7 @@ def pod_state(pod: Pod) -> PodState:
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return PodState(False, False, condition.reason or "Unschedulable", condition.message)
-    return PodState(False, False, "Starting", f"the pod {pod.metadata.name} is starting")
+    return STARTING
 
 
 def _over(reason: str, message: str, ended: datetime | None = None) -> PodState:
