@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from arc_controller import actions
 from arc_controller.runtime.errors import TransportError
@@ -172,6 +172,5 @@ async def end(task: asyncio.Task[Any]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _forever() -> NoReturn:
-    future: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
-    await future
+async def _forever() -> None:
+    await asyncio.get_running_loop().create_future()
