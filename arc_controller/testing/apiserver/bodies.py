@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from arc_controller.testing.apiserver import errors
-from arc_controller.testing.apiserver.messages import Object, Request, decode_json
+from arc_controller.testing.apiserver.messages import Object, Request, decode_json, json_type
 from arc_controller.testing.apiserver.resources import Resource
 
 ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
@@ -90,19 +90,6 @@ def check_kind(body: Object, resource: Resource) -> None:
 
 def go_name(text: str) -> str:
     return errors.go_quote(text)
-
-
-def json_type(value: Any) -> str:
-    """The JSON type as Go's decoder names it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, (int, float)):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
 
 
 _YAML_LOADER: Any = None

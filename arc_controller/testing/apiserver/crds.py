@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from arc_controller.testing.apiserver.decode import Decoder
 from arc_controller.testing.apiserver.errors import FieldError, invalid_value, required
 from arc_controller.testing.apiserver.messages import Object
 from arc_controller.testing.apiserver.resources import Column, Resource
+from arc_controller.testing.apiserver.schema import Schema, prune_and_default, validate
 from arc_controller.testing.apiserver.store import storage_key
 from arc_controller.testing.apiserver.strategy import Call, Strategy, default_in
+from arc_controller.testing.apiserver.types import Node, object_meta
 
 CRD_GROUP = "apiextensions.k8s.io"
 CRD_PLURAL = "customresourcedefinitions"
@@ -32,6 +35,9 @@ class CrdStrategy(Strategy):
     """The definitions. They are established at once: nothing here runs behind."""
 
     counts_generation = True
+
+    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+        return []
 
     def prepare_create(self, obj: Object, call: Call) -> None:
         meta = obj["metadata"]
@@ -131,14 +137,48 @@ class CustomStrategy(Strategy):
     status_takes_metadata = False
 
     def __init__(self, schema: Mapping[str, Any], *, has_status: bool) -> None:
-        self.schema = schema
+        self._source = schema
+        self._schema: Schema | None = None
         self._has_status = has_status
+
+    @property
+    def schema(self) -> Schema:
+        if self._schema is None:
+            self._schema = Schema(_with_object_fields(self._source))
+        return self._schema
+
+    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+        decoder = Decoder()
+        before = None if old is None else old["metadata"]
+        decoder.conform(object_meta(), obj["metadata"], before, "metadata")
+        prune_and_default(self.schema, obj, old, "", decoder.unknown)
+        return decoder.unknown
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate(self.schema, obj)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate(self.schema, obj, old)
+
+    def validate_status(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate(self.schema, obj, old)
 
     def spec_changed(self, obj: Object, old: Object) -> bool:
         ignored = {"metadata", "status"} if self._has_status else {"metadata"}
         return any(
             obj.get(key) != old.get(key) for key in (obj.keys() | old.keys()) if key not in ignored
         )
+
+
+def _with_object_fields(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What every object has is declared in every schema; metadata is not the schema's business."""
+    properties = {**(schema.get("properties") or {})}
+    for name in ("apiVersion", "kind"):
+        properties.setdefault(name, {"type": "string"})
+    metadata = dict(properties.get("metadata") or {"type": "object"})
+    metadata["x-kubernetes-preserve-unknown-fields"] = True
+    properties["metadata"] = metadata
+    return {**schema, "properties": properties}
 
 
 def defined_resources(crd: Mapping[str, Any]) -> list[Resource]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from arc_controller.testing.apiserver import errors
-from arc_controller.testing.apiserver.messages import Object, encode_json
+from arc_controller.testing.apiserver.messages import Object
 from arc_controller.testing.apiserver.metadata import rfc3339
 from arc_controller.testing.apiserver.resources import Resource
 from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategy import Call, DeleteOptions
-from arc_controller.testing.apiserver.writer import Writer
+from arc_controller.testing.apiserver.writer import Attempt, Writer, unstored
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -63,8 +63,9 @@ class Deleter:
         old = self._store.read(resource.storage_key, namespace, name)
         if old is None:
             raise errors.not_found(resource.group, resource.plural, name)
+        attempt = Attempt(call, resource, "DELETE", old.obj, old.obj)
         for admission in self._writer.admit:
-            admission(call, resource, "DELETE", old.obj, old.obj, "")
+            admission(attempt)
         _check_preconditions(resource, old, options)
         if options.grace_period is not None and options.grace_period < 0:
             options = replace(options, grace_period=1)
@@ -126,9 +127,7 @@ class Deleter:
         if obj == old.obj:
             return old
         if call.dry_run:
-            return Stored(
-                old.resource, old.namespace, old.name, old.revision, obj, encode_json(obj)
-            )
+            return unstored(resource, old.namespace, old.name, obj, old.revision)
         return self._store.put(resource.storage_key, old.namespace, old.name, obj)
 
     def _remove(self, call: Call, resource: Resource, old: Stored) -> Deletion:

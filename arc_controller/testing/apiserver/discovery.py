@@ -166,7 +166,7 @@ def _aggregated_version(table: ResourceTable, group: str, version: str) -> Objec
     found: list[Object] = []
     for resource in sorted(table.in_version(group, version), key=lambda each: each.plural):
         entry = _aggregated_entry(
-            resource.plural, resource.kind, group, version, resource.namespaced, resource.verbs
+            resource.plural, resource.kind, (group, version), resource.namespaced, resource.verbs
         )
         entry["singularResource"] = resource.singular_name
         if resource.short_names:
@@ -190,7 +190,7 @@ def _aggregated_version(table: ResourceTable, group: str, version: str) -> Objec
         found.append(entry)
     found += [
         {
-            **_aggregated_entry(plural, kind, group, version, namespaced, ("create",)),
+            **_aggregated_entry(plural, kind, (of, at), namespaced, ("create",)),
             "singularResource": kind.lower(),
         }
         for of, at, plural, kind, namespaced in VIRTUAL
@@ -200,11 +200,11 @@ def _aggregated_version(table: ResourceTable, group: str, version: str) -> Objec
 
 
 def _aggregated_entry(
-    plural: str, kind: str, group: str, version: str, namespaced: bool, verbs: tuple[str, ...]
+    plural: str, kind: str, at: tuple[str, str], namespaced: bool, verbs: tuple[str, ...]
 ) -> dict[str, Any]:
     return {
         "resource": plural,
-        "responseKind": {"group": group, "version": version, "kind": kind},
+        "responseKind": {"group": at[0], "version": at[1], "kind": kind},
         "scope": "Namespaced" if namespaced else "Cluster",
         "verbs": list(verbs),
     }

@@ -152,7 +152,12 @@ class Handlers:
             stored = self._writer.create(call, resource, info.namespace, body)
             return self._answer(201, request, resource, stored, call)
         stored = self._writer.update(
-            call, resource, info.namespace, info.name, lambda old: body, info.subresource
+            call,
+            resource,
+            info.namespace,
+            info.name,
+            lambda old: body,
+            subresource=info.subresource,
         )
         return self._answer(200, request, resource, stored, call)
 

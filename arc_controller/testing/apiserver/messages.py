@@ -92,3 +92,16 @@ def json_response(status: int, value: Any, headers: Mapping[str, str] | None = N
 
 def text_response(status: int, text: str) -> Response:
     return Response(status, {"Content-Type": "text/plain; charset=utf-8"}, text.encode())
+
+
+def json_type(value: Any) -> str:
+    """The JSON type as Go's decoder names it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from arc_controller.testing.apiserver import errors
 from arc_controller.testing.apiserver.background import Background
 from arc_controller.testing.apiserver.deleter import Deleter
-from arc_controller.testing.apiserver.messages import Object
-from arc_controller.testing.apiserver.resources import Resource, ResourceTable
+from arc_controller.testing.apiserver.resources import ResourceTable
 from arc_controller.testing.apiserver.store import Event, Store
 from arc_controller.testing.apiserver.strategy import Call, DeleteOptions
-from arc_controller.testing.apiserver.writer import Operation, Writer
+from arc_controller.testing.apiserver.writer import Attempt, Writer
 
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
@@ -21,15 +20,8 @@ class NamespaceLifecycle:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __call__(
-        self,
-        call: Call,
-        resource: Resource,
-        operation: Operation,
-        obj: Object,
-        old: Object | None,
-        subresource: str,
-    ) -> None:
+    def __call__(self, attempt: Attempt) -> None:
+        resource, obj, operation = attempt.resource, attempt.obj, attempt.operation
         name = obj["metadata"].get("name") or ""
         if operation == "DELETE" and resource.storage_key == "namespaces":
             if name in _IMMORTAL:

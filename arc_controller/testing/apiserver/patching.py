@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from arc_controller.testing.apiserver import bodies, errors
-from arc_controller.testing.apiserver.messages import Object, Request
+from arc_controller.testing.apiserver.decode import DecodeError
+from arc_controller.testing.apiserver.messages import (
+    Object,
+    Request,
+    decode_json,
+    encode_json,
+    json_type,
+)
 from arc_controller.testing.apiserver.patch import (
     APPLY,
     JSON_PATCH,
@@ -16,6 +25,7 @@ from arc_controller.testing.apiserver.patch import (
 from arc_controller.testing.apiserver.resources import Resource
 from arc_controller.testing.apiserver.routing import RequestInfo
 from arc_controller.testing.apiserver.store import Stored
+from arc_controller.testing.apiserver.strategic import strategic_merge_patch
 from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.writer import Writer
 
@@ -30,20 +40,95 @@ def patch(
     supported = _CUSTOM_TYPES if resource.custom else PATCH_TYPES
     if kind not in supported:
         raise errors.unsupported_media_type(supported)
+    if kind == APPLY:
+        return _apply(writer, call, request, info, resource)
+    if info.query.get("force"):
+        problem = errors.forbidden_value("force", "may not be specified for non-apply patch")
+        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
     body = bodies.decode_json_body(request.body)
     if kind != JSON_PATCH and not isinstance(body, dict):
         raise errors.bad_request(
-            f"json: cannot unmarshal {bodies.json_type(body)} into Go value of type "
+            f"json: cannot unmarshal {json_type(body)} into Go value of type "
             "map[string]interface {}"
         )
+    call.patch = request.body.decode(errors="replace")
 
     def change(old: Object) -> Object:
         current = old if resource.convert_out is None else resource.convert_out(old)
-        changed = json_patch(current, body) if kind == JSON_PATCH else merge_patch(current, body)
+        if kind == JSON_PATCH:
+            changed = json_patch(current, body)
+        elif kind == STRATEGIC:
+            changed = strategic_merge_patch(current, body, writer.fields.node(resource))
+        else:
+            changed = merge_patch(current, body)
         return changed if resource.convert_in is None else resource.convert_in(changed)
 
-    stored = writer.update(call, resource, info.namespace, info.name, change, info.subresource)
+    stored = writer.update(
+        call, resource, info.namespace, info.name, change, subresource=info.subresource
+    )
     return stored, False
 
 
-__all__ = ["STRATEGIC", "patch"]
+def _apply(
+    writer: Writer, call: Call, request: Request, info: RequestInfo, resource: Resource
+) -> tuple[Stored, bool]:
+    """Server-side apply: also creates what is not there."""
+    manager = info.query.get("fieldManager", "")
+    if not manager:
+        problem = errors.required("fieldManager", "is required for apply patch")
+        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
+    call.manager = manager
+    force = info.query.get("force", "") in ("1", "true")
+    config = bodies.decode_yaml(request.body)
+    if not isinstance(config, dict):
+        raise errors.bad_request("error decoding YAML: the patch must be an object")
+    bodies.check_kind(config, resource)
+    if resource.convert_in is not None:
+        config = resource.convert_in(config)
+    _check_declared(writer, resource, config, info)
+    config.setdefault("metadata", {}).setdefault("name", info.name)
+    if config["metadata"]["name"] != info.name:
+        raise errors.bad_request(
+            f"the name of the object ({config['metadata']['name']}) does not match the name on "
+            f"the URL ({info.name})"
+        )
+
+    def merged(live: Object | None) -> Object:
+        return writer.fields.apply(
+            call, resource, live, config, subresource=info.subresource, force=force
+        )
+
+    old = writer.store.read(resource.storage_key, info.namespace, info.name)
+    if old is None:
+        if info.subresource:
+            raise errors.not_found(resource.group, resource.plural, info.name)
+        if config["metadata"].get("uid"):
+            raise errors.conflict(
+                resource.group,
+                resource.plural,
+                info.name,
+                "uid mismatch: the provided object "
+                f"specified uid {config['metadata']['uid']}, and no existing object was found",
+            )
+        return writer.create(call, resource, info.namespace, merged(None)), True
+    stored = writer.update(
+        call, resource, info.namespace, info.name, merged, subresource=info.subresource
+    )
+    return stored, False
+
+
+def _check_declared(writer: Writer, resource: Resource, config: Object, info: RequestInfo) -> None:
+    """An applied configuration may only have fields that the type declares."""
+    probe: Any = decode_json(encode_json({"metadata": {}, **config}))
+    what = (
+        f"failed to create typed patch object ({info.namespace}/{info.name}; "
+        f"{resource.api_version}, Kind={resource.kind}): "
+    )
+    try:
+        unknown = resource.strategy.conform(probe, None, writer.fields.node(resource))
+    except DecodeError as error:
+        raise errors.internal(f"{what}{error}") from None
+    if unknown:
+        raise errors.internal(
+            what + "\n".join(f".{each}: field not declared in schema" for each in unknown)
+        )

@@ -32,7 +32,7 @@ class Stored:
     __slots__ = ("_obj", "data", "name", "namespace", "resource", "revision", "variants")
 
     def __init__(
-        self, resource: str, namespace: str, name: str, revision: int, obj: Object, data: bytes
+        self, resource: str, namespace: str, name: str, *, revision: int, obj: Object, data: bytes
     ) -> None:
         self.resource = resource
         self.namespace = namespace
@@ -221,7 +221,7 @@ class Store:
 
     def _stored(self, key: str, namespace: str, name: str, obj: Object) -> Stored:
         obj["metadata"]["resourceVersion"] = str(self.revision)
-        return Stored(key, namespace, name, self.revision, obj, encode_json(obj))
+        return Stored(key, namespace, name, revision=self.revision, obj=obj, data=encode_json(obj))
 
     def _publish(self, event: Event, key: str) -> None:
         self._log.append(event)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from arc_controller.testing.apiserver.decode import Decoder
 from arc_controller.testing.apiserver.errors import FieldError
 from arc_controller.testing.apiserver.messages import ADMIN, Object, UserInfo
 from arc_controller.testing.apiserver.metadata import name_problem_subdomain
+from arc_controller.testing.apiserver.types import Node
 
 
 @dataclass(slots=True)
@@ -22,6 +24,12 @@ class Call:
     field_validation: str = ""
     manager: str = ""
     warnings: list[str] = field(default_factory=list)
+    patch: str = ""
+    """The text of the patch behind an update, for messages."""
+    applied: Any = None
+    """The field managers as server-side apply left them."""
+    applied_as: Any = None
+    """Which of them is the one that applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,15 @@ class Strategy:
     """`metadata.generation` follows the spec."""
     status_takes_metadata = True
     """An update of `status` may change labels and annotations too."""
+
+    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+        """Decode as the kind's type: drop what it does not declare, and say what that was.
+
+        Raises `DecodeError`.
+        """
+        decoder = Decoder()
+        decoder.conform(node, obj, old, "")
+        return decoder.unknown
 
     def prepare_create(self, obj: Object, call: Call) -> None:
         """Fill in defaults and clear what a client may not set."""

@@ -109,7 +109,9 @@ class Watch:
         if self._encode is None:
             data = encode_json(obj)
         else:
-            stored = Stored(self._resource.storage_key, "", "", revision, obj, b"")
+            stored = Stored(
+                self._resource.storage_key, "", "", revision=revision, obj=obj, data=b""
+            )
             data = self._encode(stored)
         self._push(_line(b"BOOKMARK", data))
 
@@ -231,7 +233,14 @@ def encoded(resource: Resource, stored: Stored) -> bytes:
 def _at(stored: Stored, revision: int) -> Stored:
     obj = stored.copy()
     obj["metadata"]["resourceVersion"] = str(revision)
-    return Stored(stored.resource, stored.namespace, stored.name, revision, obj, encode_json(obj))
+    return Stored(
+        stored.resource,
+        stored.namespace,
+        stored.name,
+        revision=revision,
+        obj=obj,
+        data=encode_json(obj),
+    )
 
 
 def _line(type_: bytes, data: bytes) -> bytes:

@@ -6,11 +6,14 @@ Nothing here awaits, so each write is one indivisible step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from arc_controller.testing.apiserver import errors, metadata
+from arc_controller.testing.apiserver.decode import DecodeError
+from arc_controller.testing.apiserver.managed import FieldManager
 from arc_controller.testing.apiserver.messages import Object, encode_json
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.store import Store, Stored
@@ -22,26 +25,20 @@ Change = Callable[[Object], Object]
 _GENERATE_TRIES = 8
 
 
-class Admission(Protocol):
-    """May refuse a write by raising, or fill in the object."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A write that is about to happen."""
 
-    def __call__(
-        self,
-        call: Call,
-        resource: Resource,
-        operation: Operation,
-        obj: Object,
-        old: Object | None,
-        subresource: str,
-    ) -> None: ...
+    call: Call
+    resource: Resource
+    operation: Operation
+    obj: Object
+    old: Object | None = None
+    subresource: str = ""
 
 
-class FieldTracker(Protocol):
-    """Keeps `metadata.managedFields` up to date."""
-
-    def track(
-        self, call: Call, resource: Resource, obj: Object, old: Object | None, subresource: str
-    ) -> None: ...
+Admission = Callable[[Attempt], None]
+"""May refuse a write by raising, or fill in the object."""
 
 
 class Writer:
@@ -60,7 +57,7 @@ class Writer:
         """Called before validation: defaults and refusals."""
         self.review: list[Admission] = []
         """Called once the object is valid: quotas and escalation checks."""
-        self.fields: FieldTracker | None = None
+        self.fields = FieldManager()
         self._now = now
         self._random = random
 
@@ -79,27 +76,28 @@ class Writer:
         obj = _ordered(resource, body)
         meta = obj["metadata"]
         _settle_namespace(resource, namespace, meta)
+        if "status" in resource.subresources and resource.custom:
+            obj.pop("status", None)
+        self._conform(call, resource, obj, None)
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
             self._generate_name(resource, namespace, meta)
         self._initialise(resource, meta, call)
+        attempt = Attempt(call, resource, "CREATE", obj)
         for admission in self.admit:
-            admission(call, resource, "CREATE", obj, None, "")
+            admission(attempt)
         strategy = resource.strategy
-        if "status" in resource.subresources and resource.custom:
-            obj.pop("status", None)
         strategy.prepare_create(obj, call)
         strategy.default(obj)
         _fail(resource, meta, _metadata_problems(resource, meta) + strategy.validate(obj))
         for admission in self.review:
-            admission(call, resource, "CREATE", obj, None, "")
+            admission(attempt)
         name = meta["name"]
         if self.store.read(resource.storage_key, namespace, name) is not None:
             raise errors.already_exists(resource.group, resource.plural, name)
         if meta.get("resourceVersion"):
             raise errors.internal("resourceVersion should not be set on objects to be created")
-        if self.fields is not None:
-            self.fields.track(call, resource, obj, None, "")
+        self.fields.track(call, resource, obj, None, "")
         return self._put(call, resource, namespace, name, obj)
 
     def update(
@@ -109,6 +107,7 @@ class Writer:
         namespace: str,
         name: str,
         change: Change,
+        *,
         subresource: str = "",
     ) -> Stored:
         """Change an object. `change` gets a private copy of what is stored and returns the new
@@ -119,6 +118,7 @@ class Writer:
         obj = _ordered(resource, change(old.copy()))
         meta = obj["metadata"]
         _settle_namespace(resource, namespace, meta)
+        self._conform(call, resource, obj, old.obj)
         self._check_lock(resource, name, meta, old.obj["metadata"])
         _carry_over(meta, old.obj["metadata"])
         strategy = resource.strategy
@@ -127,8 +127,9 @@ class Writer:
             meta = obj["metadata"]
         elif "status" in resource.subresources:
             _take(obj, old.obj, "status")
+        attempt = Attempt(call, resource, "UPDATE", obj, old.obj, subresource)
         for admission in self.admit:
-            admission(call, resource, "UPDATE", obj, old.obj, subresource)
+            admission(attempt)
         if subresource == "status":
             strategy.prepare_status(obj, old.obj, call)
         else:
@@ -144,14 +145,35 @@ class Writer:
             problems += strategy.validate_update(obj, old.obj)
         _fail(resource, meta, problems)
         for admission in self.review:
-            admission(call, resource, "UPDATE", obj, old.obj, subresource)
-        if self.fields is not None:
-            self.fields.track(call, resource, obj, old.obj, subresource)
+            admission(attempt)
+        self.fields.track(call, resource, obj, old.obj, subresource)
         if obj == old.obj:
             return old
         if _deletion_is_complete(resource, obj):
             return self._remove_updated(call, resource, old, obj)
         return self._put(call, resource, namespace, name, obj)
+
+    def _conform(self, call: Call, resource: Resource, obj: Object, old: Object | None) -> None:
+        """Decode the object as its type. Raises what the server says of fields that do not fit
+        or, when the request asks for it, that do not exist."""
+        what = (
+            f"{resource.kind} in version {errors.go_quote(resource.version)} cannot be handled "
+            f"as a {resource.kind}: "
+        )
+        try:
+            unknown = resource.strategy.conform(obj, old, self.fields.node(resource))
+        except DecodeError as error:
+            if call.patch:
+                raise _bad_patch(call, str(error)) from None
+            raise errors.bad_request(f"{what}{error}") from None
+        if not unknown or call.field_validation == "Ignore":
+            return
+        texts = [f"unknown field {errors.go_quote(each)}" for each in unknown]
+        if call.field_validation != "Strict":
+            call.warnings += texts
+            return
+        why = f"strict decoding error: {', '.join(texts)}"
+        raise _bad_patch(call, why) if call.patch else errors.bad_request(f"{what}{why}")
 
     def _remove_updated(self, call: Call, resource: Resource, old: Stored, obj: Object) -> Stored:
         """The update took away the last thing that held a deleted object."""
@@ -222,7 +244,18 @@ class Writer:
 
 def unstored(resource: Resource, namespace: str, name: str, obj: Object, revision: int) -> Stored:
     """An object that is answered but not kept (dry run, last update of a deletion)."""
-    return Stored(resource.storage_key, namespace, name, revision, obj, encode_json(obj))
+    return Stored(
+        resource.storage_key,
+        namespace,
+        name,
+        revision=revision,
+        obj=obj,
+        data=encode_json(obj),
+    )
+
+
+def _bad_patch(call: Call, why: str) -> errors.StatusError:
+    return errors.invalid("", "", "", [errors.invalid_value("patch", call.patch, why)])
 
 
 def _ordered(resource: Resource, body: Object) -> Object:

@@ -1,0 +1,354 @@
+"""`metadata.managedFields`: who set which field, and the conflicts of server-side apply.
+
+Follows the rules of structured-merge-diff as the API reference describes them: an update takes
+the fields it changes from everyone else, an apply refuses to unless forced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from arc_controller.testing.apiserver import errors, fieldset
+from arc_controller.testing.apiserver.apply import merge_applied, prune_given_up
+from arc_controller.testing.apiserver.fieldset import Fields
+from arc_controller.testing.apiserver.messages import Object, decode_json, encode_json
+from arc_controller.testing.apiserver.resources import Resource
+from arc_controller.testing.apiserver.strategy import Call
+from arc_controller.testing.apiserver.types import UNTYPED, Node, core_name, core_node, custom_node
+
+_STRIPPED: Fields = fieldset.from_wire(
+    {
+        "f:apiVersion": {},
+        "f:kind": {},
+        "f:metadata": {
+            ".": {},
+            "f:name": {},
+            "f:namespace": {},
+            "f:creationTimestamp": {},
+            "f:selfLink": {},
+            "f:uid": {},
+            "f:clusterName": {},
+            "f:generation": {},
+            "f:managedFields": {},
+            "f:resourceVersion": {},
+        },
+    }
+)
+_NOT_COMPARED = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "managedFields",
+    "selfLink",
+)
+_MAX_UPDATE_MANAGERS = 10
+
+# What an object of a built-in kind looks like before anything is set in it.
+_EMPTY: dict[str, Object] = {
+    "pods": {"metadata": {}, "spec": {"containers": []}, "status": {}},
+    "deployments.apps": {
+        "metadata": {},
+        "spec": {
+            "selector": {},
+            "strategy": {},
+            "template": {"metadata": {}, "spec": {"containers": []}},
+        },
+        "status": {},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Id:
+    manager: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+
+@dataclass(slots=True)
+class _Entry:
+    fields: Fields
+    time: str
+
+
+@dataclass(slots=True)
+class Managers:
+    """The decoded `managedFields` of one object."""
+
+    entries: dict[_Id, _Entry] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, listed: Any) -> Managers:
+        found = cls()
+        for each in listed or ():
+            if not isinstance(each, Mapping) or not each.get("operation"):
+                continue
+            key = _Id(
+                each.get("manager", ""),
+                each["operation"],
+                each.get("apiVersion", ""),
+                each.get("subresource", ""),
+            )
+            fields = fieldset.from_wire(each.get("fieldsV1") or {})
+            found.entries[key] = _Entry(fields, each.get("time", ""))
+        return found
+
+    def encode(self) -> list[Object]:
+        listed: list[Object] = []
+        for key, entry in self.entries.items():
+            wire: Object = {
+                "manager": key.manager,
+                "operation": key.operation,
+                "apiVersion": key.api_version,
+                "time": entry.time,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": fieldset.to_wire(entry.fields),
+            }
+            if key.subresource:
+                wire["subresource"] = key.subresource
+            listed.append(wire)
+        listed.sort(
+            key=lambda each: (
+                each["operation"],
+                each["time"],
+                each["manager"],
+                each["apiVersion"],
+                each.get("subresource", ""),
+            )
+        )
+        return listed
+
+
+class FieldManager:
+    """Tracks updates and performs applies for every kind."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Resource, Node] = {}
+
+    def node(self, resource: Resource) -> Node:
+        """The type of the resource's objects, as they are stored."""
+        node = self._nodes.get(resource)
+        if node is None:
+            node = self._nodes[resource] = resource_node(resource)
+            if len(self._nodes) > 256:
+                self._nodes.pop(next(iter(self._nodes)))
+        return node
+
+    def track(
+        self, call: Call, resource: Resource, obj: Object, old: Object | None, subresource: str
+    ) -> None:
+        """Write into `obj` who owns what once this update is done."""
+        meta = obj["metadata"]
+        before = old["metadata"].get("managedFields") if old is not None else None
+        if call.applied is not None:
+            managers = call.applied
+        else:
+            given = None if subresource else meta.get("managedFields")
+            if given == [{}]:
+                managers = Managers()
+            elif given:
+                managers = Managers.decode(given)
+            else:
+                managers = Managers.decode(before)
+        base = old if old is not None else _empty(resource)
+        compared = fieldset.compare(_comparable(base), _comparable(obj), self.node(resource))
+        changed = self._relevant(resource, compared[0], subresource)
+        me = call.applied_as or _Id(call.manager, "Update", resource.api_version, subresource)
+        _take_over(call, managers, me, changed, compared[1])
+        listed = managers.encode()
+        if old is not None and _same_but_times(listed, before or []):
+            without = {**meta, "managedFields": before or []}
+            if {**obj, "metadata": without} == {
+                **old,
+                "metadata": {**old["metadata"], "managedFields": before or []},
+            }:
+                listed = before or []
+        meta.pop("managedFields", None)
+        if listed:
+            meta["managedFields"] = listed
+
+    def apply(
+        self,
+        call: Call,
+        resource: Resource,
+        live: Object | None,
+        config: Object,
+        *,
+        subresource: str,
+        force: bool,
+    ) -> Object:
+        """The object after applying `config`; raises the conflict. Changes `live`.
+
+        The new owners are left in `call.applied`, for `track`.
+        """
+        if (config.get("metadata") or {}).get("managedFields"):
+            raise errors.bad_request("metadata.managedFields must be nil")
+        node = self.node(resource)
+        old = live if live is not None else {}
+        managers = Managers.decode((old.get("metadata") or {}).get("managedFields"))
+        me = _Id(call.manager, "Apply", resource.api_version, subresource)
+        claimed = fieldset.difference(fieldset.applied(config, node), _STRIPPED)
+        claimed = self._relevant(resource, claimed, subresource)
+        previous = managers.entries.get(me)
+        time = call.now
+        if previous is not None and previous.fields == claimed:
+            time = previous.time
+        managers.entries[me] = _Entry(claimed, time)
+        merged = merge_applied(decode_json(encode_json(old)), config, node)
+        others: Fields = {}
+        for key, entry in managers.entries.items():
+            if key != me:
+                others = fieldset.union(others, entry.fields)
+        if previous is not None:
+            given_up = fieldset.difference(previous.fields, claimed)
+            if given_up:
+                kept = fieldset.union(others, claimed)
+                merged = prune_given_up(merged, given_up, kept, node)
+        base = old if live is not None else _empty(resource)
+        changed, _ = fieldset.compare(_comparable(base), _comparable(merged), node)
+        changed = self._relevant(resource, changed, subresource)
+        if not force:
+            _refuse_conflicts(managers, me, changed)
+        call.applied = managers
+        call.applied_as = me
+        result: Object = merged
+        return result
+
+    def _relevant(self, resource: Resource, fields: Fields, subresource: str) -> Fields:
+        """Without what a write through this (sub)resource cannot change."""
+        if subresource == "status":
+            ignored = {"f:spec"}
+            if not resource.strategy.status_takes_metadata:
+                ignored.add("f:metadata")
+            return {key: value for key, value in fields.items() if key not in ignored}
+        if "status" in resource.subresources and "f:status" in fields:
+            return {key: value for key, value in fields.items() if key != "f:status"}
+        return fields
+
+
+def _take_over(call: Call, managers: Managers, me: _Id, changed: Fields, removed: Fields) -> None:
+    """What changed belongs to `me` now; what is gone belongs to nobody."""
+    applying = call.applied is not None
+    for key in list(managers.entries):
+        if key == me and applying:
+            continue
+        entry = managers.entries[key]
+        left = fieldset.difference(entry.fields, changed) if changed else entry.fields
+        if removed:
+            left = fieldset.difference(left, removed)
+        if left:
+            entry.fields = left
+        else:
+            del managers.entries[key]
+    if applying or not changed:
+        return
+    mine = managers.entries.get(me)
+    fields = fieldset.union(mine.fields, changed) if mine is not None else changed
+    managers.entries[me] = _Entry(fields, call.now)
+    _cap(managers)
+
+
+def resource_node(resource: Resource) -> Node:
+    if resource.custom:
+        return custom_node(resource.schema or {})
+    group, version, kind = resource.group, resource.version, resource.kind
+    if resource.storage == "events":
+        group = ""
+    name = core_name(group, version, kind)
+    return core_node(name) if name else UNTYPED
+
+
+def _empty(resource: Resource) -> Object:
+    if resource.custom:
+        return {"metadata": {}}
+    return _EMPTY.get(resource.storage_key, {"metadata": {}, "spec": {}, "status": {}})
+
+
+def _comparable(obj: Object) -> Object:
+    meta = obj.get("metadata") or {}
+    kept = {key: value for key, value in meta.items() if key not in _NOT_COMPARED}
+    rest = {
+        key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")
+    }
+    return {**rest, "metadata": kept}
+
+
+def _same_but_times(one: list[Object], other: list[Object]) -> bool:
+    if len(one) != len(other):
+        return False
+
+    def plain(listed: list[Object]) -> list[Object]:
+        bare = [{key: each[key] for key in each if key != "time"} for each in listed]
+        return sorted(
+            bare,
+            key=lambda each: (
+                each["operation"],
+                each.get("manager", ""),
+                each.get("subresource", ""),
+            ),
+        )
+
+    return plain(one) == plain(other)
+
+
+def _refuse_conflicts(managers: Managers, me: _Id, changed: Fields) -> None:
+    conflicts: list[tuple[str, str]] = []
+    for key, entry in managers.entries.items():
+        if key == me:
+            continue
+        shared = fieldset.intersection(entry.fields, changed)
+        if shared:
+            text = _manager_text(key, entry)
+            conflicts += [(text, path) for path in fieldset.paths(shared)]
+    if not conflicts:
+        return
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
+        for manager, path in conflicts
+    ]
+    if len(conflicts) == 1:
+        manager, path = conflicts[0]
+        message = f"Apply failed with 1 conflict: conflict with {manager}: {path}"
+    else:
+        lines: list[str] = []
+        for manager in sorted({manager for manager, _ in conflicts}):
+            lines.append(f"conflicts with {manager}:")
+            lines += [f"- {path}" for of, path in conflicts if of == manager]
+        message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    raise errors.StatusError(409, "Conflict", message, {"causes": causes})
+
+
+def _manager_text(key: _Id, entry: _Entry) -> str:
+    text = errors.go_quote(key.manager)
+    if key.subresource:
+        text += f" with subresource {errors.go_quote(key.subresource)}"
+    if key.operation == "Update":
+        text += f" using {key.api_version}"
+        if entry.time:
+            text += f" at {entry.time}"
+    return text
+
+
+def _cap(managers: Managers) -> None:
+    """Old updaters are merged into one once there are too many, as the real server does."""
+    updates = [key for key in managers.entries if key.operation == "Update"]
+    if len(updates) <= _MAX_UPDATE_MANAGERS:
+        return
+    updates.sort(key=lambda key: managers.entries[key].time)
+    merged: Fields = {}
+    latest = ""
+    for key in updates[: len(updates) - _MAX_UPDATE_MANAGERS + 1]:
+        entry = managers.entries.pop(key)
+        merged = fieldset.union(merged, entry.fields)
+        latest = max(latest, entry.time)
+    bucket = _Id("ancient-changes", "Update", updates[0].api_version)
+    existing = managers.entries.get(bucket)
+    if existing is not None:
+        merged = fieldset.union(existing.fields, merged)
+    managers.entries[bucket] = _Entry(merged, latest)

@@ -1,0 +1,165 @@
+"""The shape of objects: what field is a struct, a map, a list with keys, a leaf.
+
+Compiled from OpenAPI (built-in kinds, `core.json`) or from a definition's structural schema.
+Strategic merge patches, server-side apply, field ownership and decoding are driven by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from arc_controller.testing.apiserver.messages import decode_json
+
+_REF = "#/components/schemas/"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+
+class Node:
+    """One field's type. `fields` and `values` of a map, `items` of a list; neither: a leaf."""
+
+    __slots__ = (
+        "_compile",
+        "_fields",
+        "_items",
+        "_source",
+        "_values",
+        "atomic",
+        "default",
+        "format",
+        "keys",
+        "kind",
+        "list_type",
+        "merge_key",
+        "name",
+        "nullable",
+        "strategies",
+        "type",
+        "unknown",
+    )
+
+    def __init__(self, source: Mapping[str, Any], compile_: Any, name: str = "") -> None:
+        self.name = name
+        """The schema's name, as `core.json` calls it; empty for inline types."""
+        self._source = source
+        self._compile = compile_
+        self._fields: dict[str, Node] | None = None
+        self._items: Node | None = None
+        self._values: Node | None = None
+        self.type: str = source.get("type", "")
+        self.format: str = source.get("format", "")
+        self.default = source.get("default")
+        self.nullable = bool(source.get("nullable"))
+        self.unknown = bool(source.get("x-kubernetes-preserve-unknown-fields"))
+        self.atomic = source.get("x-kubernetes-map-type") == "atomic"
+        self.list_type: str = source.get("x-kubernetes-list-type", "atomic")
+        self.keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
+        self.merge_key: str = source.get("x-kubernetes-patch-merge-key", "")
+        self.strategies = tuple(source.get("x-kubernetes-patch-strategy", "").split(","))
+        if source.get("x-kubernetes-int-or-string") or "oneOf" in source:
+            self.type = ""
+        self.kind = _kind(source)
+
+    @property
+    def fields(self) -> Mapping[str, Node]:
+        """The declared fields of a struct."""
+        if self._fields is None:
+            self._fields = {
+                name: self._compile(each)
+                for name, each in (self._source.get("properties") or {}).items()
+            }
+        return self._fields
+
+    @property
+    def values(self) -> Node | None:
+        """The type of a map's values."""
+        if self._values is None:
+            extra = self._source.get("additionalProperties")
+            if isinstance(extra, Mapping):
+                self._values = self._compile(extra)
+        return self._values
+
+    @property
+    def items(self) -> Node:
+        """The type of a list's items."""
+        if self._items is None:
+            self._items = self._compile(self._source.get("items") or {})
+        return self._items
+
+    def field(self, name: str) -> Node:
+        """The type of a field, declared or not."""
+        found = self.fields.get(name)
+        if found is not None:
+            return found
+        return self.values or UNTYPED
+
+    @property
+    def associative(self) -> bool:
+        """A list whose items are told apart by keys."""
+        return self.list_type == "map" and bool(self.keys)
+
+
+def _kind(source: Mapping[str, Any]) -> str:
+    kind = source.get("type", "")
+    if kind == "object" or "properties" in source or "additionalProperties" in source:
+        return "map"
+    return "list" if kind == "array" else "leaf"
+
+
+def _compile_inline(source: Mapping[str, Any]) -> Node:
+    ref = source.get("$ref")
+    if ref is not None:
+        return core_node(ref.removeprefix(_REF))
+    parts = source.get("allOf")
+    if parts is not None and len(parts) == 1 and "$ref" in parts[0]:
+        name = parts[0]["$ref"].removeprefix(_REF)
+        beside = {key: value for key, value in source.items() if key != "allOf"}
+        return Node({**core_schemas()[name], **beside}, _compile_inline, name)
+    return Node(source, _compile_inline)
+
+
+UNTYPED = Node({}, _compile_inline)
+
+
+@lru_cache(maxsize=1)
+def core_schemas() -> dict[str, Any]:
+    """The published schemas of the built-in kinds, by name."""
+    schemas: dict[str, Any] = decode_json(Path(__file__).with_name("core.json").read_bytes())
+    return schemas
+
+
+@lru_cache(maxsize=1024)
+def core_node(name: str) -> Node:
+    """The type with this name in `core.json`."""
+    return Node(core_schemas()[name], _compile_inline, name)
+
+
+@lru_cache(maxsize=1)
+def _names_by_kind() -> dict[tuple[str, str, str], str]:
+    found = {}
+    for name, schema in core_schemas().items():
+        for each in schema.get("x-kubernetes-group-version-kind", ()):
+            found[each["group"], each["version"], each["kind"]] = name
+    return found
+
+
+def core_name(group: str, version: str, kind: str) -> str:
+    """The name of a built-in kind's schema; empty when there is none."""
+    return _names_by_kind().get((group, version, kind), "")
+
+
+def object_meta() -> Node:
+    return core_node(META + "ObjectMeta")
+
+
+def custom_node(schema: Mapping[str, Any]) -> Node:
+    """The type of a custom resource: its schema, with the metadata all objects have."""
+    properties = {
+        **(schema.get("properties") or {}),
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"$ref": f"{_REF}{META}ObjectMeta"},
+    }
+    return Node({**schema, "type": "object", "properties": properties}, _compile_inline)
