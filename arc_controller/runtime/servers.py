@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 OFF = ("", "0")
+SHUTDOWN_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,12 @@ class HttpServer:
         app = web.Application()
         for path, view in self._views.items():
             app.router.add_get(path, _handler(view))
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_TIMEOUT
+        )
         await self._runner.setup()
         address = self.address
-        site = web.TCPSite(self._runner, address.host or None, address.port, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, address.host or None, address.port)
         try:
             await site.start()
         except OSError as error:
