@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -74,6 +75,8 @@ class Patience:
     refusal: float = 300.0
     handling: float = 30.0
     closing: float = 15.0
+    together: float = 0.5
+    """Decisions that are not urgent wait this long for more of them, to be written as one."""
     min_wait: float = 1.0
     max_wait: float = 30.0
 
@@ -112,6 +115,7 @@ class Listener:
         self._last_message_id = 0
         self._counted: dict[tuple[str, int], None] = {}
         self._refused_since: float | None = None
+        self._deferred_until: float | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -202,15 +206,15 @@ class Listener:
         await self._finish(self._follow_up(queue))
         while True:
             try:
-                if self.is_settled:
+                # A message that arrives as we turn away comes again: it is not acknowledged.
+                async with asyncio.timeout(self._until_next_attempt()):
                     message = await self._poll(queue)
-                else:
-                    # A message that arrives as we turn away comes again: it is not acknowledged.
-                    async with asyncio.timeout(self._backoff.next()):
-                        message = await self._poll(queue)
                 await self._finish(self._handle(queue, message))
             except TimeoutError:
                 await self._finish(self._settle(queue))
+            except asyncio.CancelledError:
+                await self._last_words()
+                raise
             except (SessionNotFound, MessageQueueTokenExpired) as error:
                 self._log.warning(
                     "the message session is over; opening a new one", error=str(error)
@@ -223,6 +227,21 @@ class Listener:
                 self._refused_since = None
                 if self.is_settled:
                     self._backoff.reset()
+
+    def _until_next_attempt(self) -> float | None:
+        """For how long to poll before something that is owed is tried (again); None: no limit."""
+        if self.is_settled:
+            return None
+        if self._deferred_until is not None:
+            return max(0.0, self._deferred_until - asyncio.get_running_loop().time())
+        return self._backoff.next()
+
+    async def _last_words(self) -> None:
+        """Write what was deferred; our successor would find out by itself, but later."""
+        if self._deferred_until is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience.closing):
+                    await self._scaler.flush()
 
     async def _poll(self, queue: Queue) -> Message | None:
         return await queue.get_message(self._last_message_id, self._max_runners)
@@ -293,12 +312,21 @@ class Listener:
     async def _settle(self, queue: Queue) -> None:
         """Another attempt at what is owed, without deciding anew."""
         await self._acquire(queue)
-        if await self._scaler.flush() and self.is_settled:
-            self._log.info("caught up with what was owed")
+        await self._flush()
+        if self.is_settled:
+            self._backoff.reset()
 
     async def _scale(self) -> None:
         if self._statistics is not None:  # knowing nothing is not the same as having no jobs
             self._metrics.desired(self._scaler.decide(self._statistics.total_assigned_jobs))
+        if self._scaler.is_settled or self._scaler.is_urgent:
+            await self._flush()
+        elif self._deferred_until is None:
+            loop = asyncio.get_running_loop()
+            self._deferred_until = loop.time() + self._patience.together
+
+    async def _flush(self) -> None:
+        self._deferred_until = None
         await self._scaler.flush()
 
     # --- acquiring

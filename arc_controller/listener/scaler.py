@@ -78,6 +78,17 @@ class Scaler:
         """Whether everything decided so far is written."""
         return self._target == self._written and not self._started
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether what is owed must not wait: more runners, a runner with a job, or a first word.
+
+        Fewer runners may: a patch id above 0 never removes any, and the gap that a finished runner
+        leaves is not filled without a new request.
+        """
+        if self._started or self._written is None:
+            return not self.is_settled
+        return self._target is not None and self._target.replicas > self._written.replicas
+
     def decide(self, assigned_jobs: int) -> int:
         """How many runners ``assigned_jobs`` (waiting or running) need: the new target.
 

@@ -277,6 +277,33 @@ async def test_nothing_new_means_the_desired_count_again_and_no_write_at_rest() 
 
 
 @simulated
+async def test_more_runners_are_asked_for_at_once_and_fewer_a_little_later_together() -> None:
+    service = Service()
+    async with listening(service, max_runners=50) as running:
+        for assigned in (10, 20):
+            service.send(assigned=assigned)
+            await asyncio.sleep(0.01)
+            assert running.target == assigned
+        for left in range(19, 9, -1):
+            service.send(JobCompleted(runner_request_id=left), assigned=left)
+            await asyncio.sleep(0.02)
+        assert running.target == 20
+        await asyncio.sleep(0.5)
+        assert running.kubernetes.targets == [(0, 0), (10, 1), (20, 2), (10, 12)]
+
+
+@simulated
+async def test_what_was_put_off_is_written_before_stopping() -> None:
+    service = Service(assigned=5)
+    async with listening(service) as running:
+        service.send(assigned=4)
+        await asyncio.sleep(0.1)
+        assert running.target == 5
+        await running.stop()
+        assert running.target == 4
+
+
+@simulated
 async def test_a_session_without_statistics_scales_nothing_until_some_come() -> None:
     service = Service(assigned=None)
     async with listening(service) as running:
