@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from arc_controller.testing.envtest import Envtest, EnvtestError
+from arc_controller.testing.envtest import Envtest, EnvtestError, Rest
+from arc_controller.testing.envtest.rest import MERGE_PATCH
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -127,6 +128,34 @@ async def test_the_pod_of_a_rendered_set_is_one_that_the_server_runs(
     path = "/api/v1/namespaces/arc-runners/pods"
     answer = await env.rest.try_request("POST", path, pod, params={"dryRun": "All"})
     assert answer.status == 201, answer.message
+
+
+async def test_the_manager_can_let_go_of_everything_that_a_release_made(
+    env: Envtest, tmp_path: Path
+) -> None:
+    """In the controller's order: its own role last, when nothing but the cluster role is left."""
+    await env.namespace("arc-leaving")
+    release = ["gone", str(CHARTS / "gha-runner-scale-set"), "--namespace=arc-leaving"]
+    await env.helm("install", *release, values(tmp_path, MODES["kubernetes"]))
+    await env.helm("uninstall", "gone", "--namespace=arc-leaving")
+    manager = await env.service_account("arc-systems", "arc-gha-rs-controller")
+    core = "/api/v1/namespaces/arc-leaving"
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/arc-leaving"
+    protected = [
+        f"{rbac}/rolebindings/gone-gha-rs-kube-mode",
+        f"{rbac}/roles/gone-gha-rs-kube-mode",
+        f"{core}/serviceaccounts/gone-gha-rs-kube-mode",
+        f"{core}/secrets/gone-gha-rs-github-secret",
+        f"{rbac}/rolebindings/gone-gha-rs-manager",
+        f"{rbac}/roles/gone-gha-rs-manager",
+    ]
+    let_go = {"metadata": {"finalizers": None}}
+    async with Rest(manager) as rest:
+        for path in protected:
+            found = await env.rest.request("GET", path)
+            assert found["metadata"]["deletionTimestamp"]
+            await rest.request("PATCH", path, let_go, content_type=MERGE_PATCH)
+            assert (await env.rest.try_request("GET", path)).status == 404
 
 
 async def test_without_a_controller_a_scale_set_says_what_to_set(tmp_path: Path) -> None:
