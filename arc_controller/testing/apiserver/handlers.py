@@ -24,6 +24,7 @@ from arc_controller.testing.apiserver.routing import RequestInfo
 from arc_controller.testing.apiserver.store import Store, Stored
 from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.subresources import Subresources
+from arc_controller.testing.apiserver.table import TableMaker
 from arc_controller.testing.apiserver.watch import Watch, encoded
 from arc_controller.testing.apiserver.writer import Writer
 
@@ -98,12 +99,21 @@ class Handlers:
 
     def _get(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
         stored = reader.read_one(self._store, resource, info.namespace, info.name)
+        form, version = negotiate.negotiate(request.header("accept"))
+        if form == "Table":
+            maker = self._table(resource, version, info.query)
+            metadata = {"resourceVersion": str(stored.revision)}
+            return json_response(200, maker.table([stored.obj], metadata))
         return self._answer(200, request, resource, stored)
 
     def _list(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
         wanted = reader.make_filter(resource, info.namespace, info.name, info.query)
         page = reader.read_page(self._store, resource, wanted, info.query)
-        form, _ = negotiate.negotiate(request.header("accept"))
+        form, version = negotiate.negotiate(request.header("accept"))
+        if form == "Table":
+            maker = self._table(resource, version, info.query)
+            objects = [each.obj for each in page.stored]
+            return json_response(200, maker.table(objects, reader.list_metadata(page)))
         if form == "PartialObjectMetadata":
             items = [encode_json(_partial(each.obj)) for each in page.stored]
             body = reader.encode_list(resource, page, items, partial=True)
@@ -116,10 +126,12 @@ class Handlers:
 
     def _watch(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
         wanted = reader.make_filter(resource, info.namespace, info.name, info.query)
-        form, _ = negotiate.negotiate(request.header("accept"))
-        encode = None
+        form, version = negotiate.negotiate(request.header("accept"))
+        encode: Callable[[Stored], bytes] | None = None
         if form == "PartialObjectMetadata":
             encode = _encode_partial
+        elif form == "Table":
+            encode = self._table_frames(resource, version, info.query)
         watch = reader.open_watch(
             self._store,
             resource,
@@ -214,6 +226,24 @@ class Handlers:
             cut = len(resource.prefix)
             items = [b"{" + each[cut:] for each in items]
         return json_response(200, reader.encode_list(resource, page, items))
+
+    def _table(self, resource: Resource, version: str, query: dict[str, str]) -> TableMaker:
+        return TableMaker(resource, version, query.get("includeObject", ""), self._writer.moment())
+
+    def _table_frames(
+        self, resource: Resource, version: str, query: dict[str, str]
+    ) -> Callable[[Stored], bytes]:
+        """Every event of a watch as a table of one row; the first one has the headers."""
+        first = True
+
+        def encode(stored: Stored) -> bytes:
+            nonlocal first
+            headers, first = first, False
+            maker = self._table(resource, version, query)
+            metadata = {"resourceVersion": str(stored.revision)}
+            return maker.table([stored.obj], metadata, headers=headers)
+
+        return encode
 
     def _call(self, request: Request, info: RequestInfo) -> Call:
         return make_call(self._writer, request, info)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arc_controller.testing.apiserver import discovery
+from arc_controller.testing.apiserver import discovery, errors
 from arc_controller.testing.apiserver.messages import (
     Request,
     Response,
@@ -10,6 +10,7 @@ from arc_controller.testing.apiserver.messages import (
     text_response,
 )
 from arc_controller.testing.apiserver.negotiate import negotiate
+from arc_controller.testing.apiserver.openapi import OpenApi
 from arc_controller.testing.apiserver.resources import ResourceTable
 from arc_controller.testing.apiserver.routing import RequestInfo
 
@@ -19,6 +20,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 class NonResource:
     def __init__(self, resources: ResourceTable) -> None:
         self._resources = resources
+        self._openapi = OpenApi(resources)
 
     def answer(self, request: Request, info: RequestInfo) -> Response:
         path = info.path.rstrip("/") or "/"
@@ -36,9 +38,22 @@ class NonResource:
             return _not_found() if group is None else json_response(200, group)
         if parts[0] == "apis" and len(parts) == 3:
             return self._version(parts[1], parts[2])
+        if path == "/openapi/v2":
+            return self._version_two(request)
+        if path == "/openapi/v3":
+            return json_response(200, self._openapi.index())
+        if path.startswith("/openapi/v3/"):
+            document = self._openapi.document(path.removeprefix("/openapi/v3/"))
+            return _not_found() if document is None else json_response(200, document)
         if path == "/":
             return json_response(200, {"paths": self._paths()})
         return _not_found()
+
+    def _version_two(self, request: Request) -> Response:
+        accept = request.header("accept")
+        if accept and "json" not in accept and "*/*" not in accept:
+            raise errors.not_acceptable(("application/json",))
+        return json_response(200, self._openapi.version_two())
 
     def _roots(self, request: Request, *, core: bool) -> Response:
         form, version = negotiate(request.header("accept"))

@@ -182,11 +182,7 @@ def encode_list(
     """The list object around already encoded items."""
     kind = "PartialObjectMetadataList" if partial else resource.list_kind_name
     api_version = "meta.k8s.io/v1" if partial else resource.api_version
-    metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
-    if page.next_token:
-        metadata["continue"] = page.next_token
-    if page.remaining:
-        metadata["remainingItemCount"] = page.remaining
+    metadata = list_metadata(page)
     return b"".join(
         (
             b'{"kind":"',
@@ -200,6 +196,15 @@ def encode_list(
             b"]}",
         )
     )
+
+
+def list_metadata(page: Page) -> dict[str, object]:
+    metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
+    if page.next_token:
+        metadata["continue"] = page.next_token
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    return metadata
 
 
 def _snapshot(store: Store, key: str, namespace: str, revision: int, start: str) -> list[Stored]:
