@@ -200,7 +200,7 @@ class Informer(Generic[K]):
         for key in [key for key in follower.held if key not in listed and key not in unreadable]:
             obj = self.store.get(key)
             if obj is None or follower.shares(key):
-                follower.held.discard(key)
+                follower.held.pop(key, None)
             elif number(obj.metadata.resource_version) <= horizon:
                 self._drop(follower, key, obj, changes)
         initial = not self._synced.is_set()
@@ -235,7 +235,7 @@ class Informer(Generic[K]):
             final = last if isinstance(last, self.kind) else stored
             self._drop(follower, key, final, changes)
         elif follower.shares(key):
-            follower.held.discard(key)
+            follower.held.pop(key, None)
         self._dispatch(changes)
 
     # --- the store --------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Informer(Generic[K]):
             return
         key = new.key
         old = self.store.get(key)
-        follower.held.add(key)
+        follower.held[key] = None
         if old is None:
             self.store.put(new)
             changes.append(_Added(new, initial))
@@ -279,7 +279,7 @@ class Informer(Generic[K]):
     def _drop(
         self, follower: _Follower[K], key: NamespacedName, last: K, changes: list[_Change]
     ) -> None:
-        follower.held.discard(key)
+        follower.held.pop(key, None)
         if any(key in other.held for other in self._followers):
             return
         self.store.remove(key)
@@ -292,7 +292,7 @@ class Informer(Generic[K]):
             return
         holders = {f for f in self._followers if key in f.held}
         for follower in holders:
-            follower.held.discard(key)
+            follower.held.pop(key, None)
         self._gone[uid] = _Tombstone(number(last.metadata.resource_version), holders)
         self.store.remove(key)
         self._dispatch([_Removed(last)])
@@ -332,7 +332,7 @@ class _Follower(Generic[K]):
         self.scope = scope
         self.seen = 0
         self.listed = False
-        self.held: set[NamespacedName] = set()
+        self.held: dict[NamespacedName, None] = {}  # in order of arrival, as events are then
         self.last_heard: datetime | None = None
 
     def shares(self, key: NamespacedName) -> bool:

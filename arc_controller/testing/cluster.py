@@ -144,7 +144,11 @@ class Cluster:
             Wire(api.admin(KUBELET), "kubelet", self.requests),
             service=self.service,
             listeners=ListenerTasks(
-                self._listener_transport, network, patience=patience, random=self._random()
+                self._listener_transport,
+                network,
+                patience=patience,
+                now=self.now,
+                random=self._random(),
             ),
             behave=behave,
             now=self.now,

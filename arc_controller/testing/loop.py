@@ -8,8 +8,10 @@ threads or subprocesses: when nothing is ready, time jumps to the next timer. ::
         await asyncio.sleep(3600)
         assert asyncio.get_running_loop().time() == 3600
 
-A program that iterates over a ``set`` of objects with the default hash (``asyncio.wait`` returns
-such sets) depends on memory addresses; no seed can reproduce that.
+Tasks and futures of the loop hash by the order in which they were made, so that sets of them (those
+of `asyncio.wait` and `asyncio.TaskGroup` among others) are iterated in the same order in every run.
+A program that iterates over a ``set`` of other objects with the default hash depends on memory
+addresses, and over one of strings on PYTHONHASHSEED; no seed can reproduce that.
 """
 
 from __future__ import annotations
@@ -117,9 +119,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._start = start
         self._order = random.Random(seed) if shuffle else None
         self._steps = 0
+        self._made = 0
+        self.set_task_factory(_new_task)
 
     def time(self) -> float:
         return self._now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(loop=self)
+
+    def next_number(self) -> int:
+        """1, 2, 3 …: what tasks and futures hash by."""
+        self._made += 1
+        return self._made
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._now)
@@ -193,6 +205,28 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, executor: Any, func: Any, *args: Any
     ) -> NoReturn:
         raise RuntimeError(f"no threads in a simulation: {func!r} must not use an executor")
+
+
+class _Future(asyncio.Future[Any]):
+    def __init__(self, *, loop: SimulatedLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = loop.next_number()
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task[Any]):
+    def __init__(self, coro: Coroutine[Any, Any, Any], *, loop: SimulatedLoop, **kwargs: Any):
+        self._number = loop.next_number()  # first: asyncio registers the task by its hash
+        super().__init__(coro, loop=loop, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+def _new_task(loop: Any, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
+    return _Task(coro, loop=loop, **kwargs)
 
 
 def _by_name(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:

@@ -22,6 +22,7 @@ from arc_controller.api.core import PodManifest
 from arc_controller.listener import ConfigError, ListenerError, Patience, assemble, parse_config
 from arc_controller.listener.process import CONFIG_PATH, open_actions_client
 from arc_controller.runtime.client import ApiClient
+from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.transport import Transport
 from arc_controller.testing.kubelet.container import KILLED, Exit, Process, Say
 from arc_controller.testing.wires import ActionsWire, Wire, end
@@ -43,7 +44,7 @@ class ListenerTasks:
     """Listeners as tasks of this process: for tests and simulations.
 
     ``transport_for`` gives each one the API server as its own service account; ``actions`` is the
-    network to the Actions service (None: the real one, over sockets).
+    network to the Actions service (None: the real one, over sockets). ``now`` is their wall clock.
     """
 
     def __init__(
@@ -52,11 +53,13 @@ class ListenerTasks:
         actions: HttpTransport | None = None,
         *,
         patience: Patience | None = None,
+        now: Now = utc_now,
         random: Random | None = None,
     ) -> None:
         self._transport_for = transport_for
         self._actions = actions
         self._patience = patience
+        self._now = now
         self._random = random or Random()
 
     def process(self, pod: PodManifest, config: bytes, environ: Mapping[str, str]) -> Process:
@@ -68,6 +71,7 @@ class ListenerTasks:
             transport=self._transport_for(pod.metadata.namespace, account),
             actions=self._actions,
             patience=self._patience,
+            now=self._now,
             random=Random(self._random.getrandbits(64)),
         )
 
@@ -82,6 +86,7 @@ class _ListenerTask:
         transport: Transport,
         actions: HttpTransport | None,
         patience: Patience | None,
+        now: Now,
         random: Random,
     ) -> None:
         self._config = config
@@ -90,6 +95,7 @@ class _ListenerTask:
         self._transport = Wire(transport)
         self._network = ActionsWire(actions) if actions is not None else None
         self._patience = patience
+        self._now = now
         self._random = random
         self._work: asyncio.Task[Exit] | None = None
         self._stopping = False
@@ -150,6 +156,7 @@ class _ListenerTask:
             config.config_url,
             config.credentials(),
             transport=self._network,
+            now=self._now,
             random=self._random,
         )
 
