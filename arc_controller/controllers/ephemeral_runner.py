@@ -58,6 +58,7 @@ from arc_controller.runtime.finalizers import add_finalizers, remove_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import KubeObject, LabelSelector, NamespacedName, find_condition
 from arc_controller.runtime.ownership import is_controlled_by
+from arc_controller.runtime.predicates import Predicate
 
 if TYPE_CHECKING:
     from arc_controller.runtime.manager import Manager
@@ -494,11 +495,28 @@ def add_to_manager(
     return (
         ControllerBuilder(manager)
         .named("ephemeralrunner")
-        .for_(EphemeralRunner)
+        .for_(EphemeralRunner, predicates=[_not_our_status])
         .owns(Pod)
         .with_options(max_concurrent_reconciles=config.max_concurrent_reconciles)
         .build(reconciler)
     )
+
+
+def _decisive(runner: EphemeralRunner) -> tuple[object, ...]:
+    metadata = runner.metadata
+    return (
+        metadata.generation,
+        metadata.deletion_timestamp,
+        metadata.finalizers,
+        runner.status.is_done,
+        _holds_a_job(runner),
+    )
+
+
+# Most changes of a status are our own: there is no need to look at them again.
+_not_our_status = Predicate[EphemeralRunner](
+    update=lambda old, new: _decisive(old) != _decisive(new)
+)
 
 
 def _holds_a_job(runner: EphemeralRunner) -> bool:
