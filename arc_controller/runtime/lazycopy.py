@@ -125,7 +125,9 @@ class LazyCopy(Generic[K]):
     def _changes(self) -> Patch:
         if self._copy is None:
             return {}
-        return merge_patch(msgspec.json.decode(self._snapshot), to_builtins(self._copy))
+        before, after = msgspec.json.decode(self._snapshot), to_builtins(self._copy)
+        _show_emptied_maps(self._copy, before, after)
+        return merge_patch(before, after)
 
     def _locked(self, patch: Patch, lock: bool) -> Patch:
         if not lock:
@@ -145,6 +147,22 @@ class LazyCopy(Generic[K]):
             self._snapshot = msgspec.json.encode(answer)
             merged = apply_merge_patch(msgspec.json.decode(self._snapshot), pending)
             self._copy = msgspec.convert(merged, type(answer))
+
+
+def _show_emptied_maps(obj: msgspec.Struct, before: Any, after: Any) -> None:
+    """Put the maps of `obj` that became empty into `after`, where they are omitted.
+
+    The patch then removes the keys we know instead of the whole map, which may hold others' keys
+    by now.
+    """
+    for field in msgspec.structs.fields(obj):
+        name, value = field.encode_name, getattr(obj, field.name)
+        if not isinstance(before.get(name), dict):
+            continue
+        if isinstance(value, dict):
+            after.setdefault(name, {})
+        elif isinstance(value, msgspec.Struct) and name in after:
+            _show_emptied_maps(value, before[name], after[name])
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -495,6 +495,25 @@ def test_an_older_list_of_one_scope_does_not_take_back_what_the_other_told() -> 
     assert stored(informer) == {"a": "12"}
 
 
+@pytest.mark.parametrize("how", ["event", "list"])
+def test_a_scope_that_lost_an_object_long_ago_does_not_keep_it(how: str) -> None:
+    informer, diary = informer_of(RED, BIG)
+    labels = {"color": "red", "size": "big"}
+    listed(informer, 5, config("a", 3, labels=labels), scope=0)
+    listed(informer, 5, config("a", 3, labels=labels), scope=1)
+    changed(informer, config("a", 12, labels={"size": "big"}), scope=1)
+
+    if how == "event":
+        deleted(informer, config("a", 8), scope=0)
+    else:
+        listed(informer, 10, scope=0)
+    assert stored(informer) == {"a": "12"}
+    deleted(informer, config("a", 13), scope=1)
+
+    assert stored(informer) == {}
+    assert diary.objects == {}
+
+
 def test_an_answer_outside_of_all_scopes_is_ignored() -> None:
     informer, _ = informer_of(Scope("other"), RED)
     listed(informer, 5, scope=0)
@@ -507,12 +526,15 @@ def test_an_answer_outside_of_all_scopes_is_ignored() -> None:
 
 # --- a model --------------------------------------------------------------------------------------
 
-NAMES = ("a", "b", "c")
+NAMES = ("a", "b")
 ACTIONS = st.sampled_from(
-    ["create", "write", "write by others", "delete", "finish", "read list"]
-    + ["event", "answer"] * 2
+    [
+        *("create", "write", "write by others", "delete", "finish", "read list"),
+        *("event", "answer", "event", "answer"),
+    ]
 )
-PLANS = st.lists(st.tuples(ACTIONS, st.sampled_from(NAMES), st.integers(0, 5)), max_size=60)
+STEPS = st.tuples(ACTIONS, st.sampled_from(NAMES), st.integers(0, 5))
+PLANS = st.lists(STEPS, min_size=20, max_size=60) | st.lists(STEPS)
 
 
 @settings(max_examples=300, deadline=None)
