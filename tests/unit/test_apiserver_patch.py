@@ -78,7 +78,7 @@ def _copy(value: Any) -> Any:
 
 
 keys = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}'])
-trees = st.recursive(
+trees: st.SearchStrategy[dict[str, Any]] = st.recursive(
     st.just({}), lambda inner: st.dictionaries(keys, inner, min_size=1), max_leaves=6
 ).filter(bool)
 
@@ -326,6 +326,6 @@ async def test_fields_given_up_by_apply_go_away_but_not_what_others_hold(
 
 async def test_managed_fields_can_be_reset(client: LocalClient) -> None:
     await apply(client, config_map(x="1"), "one")
-    reset = {"metadata": {"managedFields": [{}]}}
+    reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
     changed = await client.patch(f"{CONFIGMAPS}/a", reset, fieldManager="resetter")
     assert "managedFields" not in changed.json()["metadata"]

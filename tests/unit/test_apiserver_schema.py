@@ -310,7 +310,10 @@ async def test_undeclared_fields_of_built_in_kinds_are_dropped(client: LocalClie
 
 
 async def test_nulls_and_empty_lists_of_built_in_kinds_are_absent(client: LocalClient) -> None:
-    body = {"metadata": {"name": "a", "labels": {}, "annotations": None}, "data": {}}
+    body: dict[str, Any] = {
+        "metadata": {"name": "a", "labels": {}, "annotations": None},
+        "data": {},
+    }
     created = (await client.post(CONFIGMAPS, body)).json()
     assert "data" not in created
     assert "labels" not in created["metadata"]

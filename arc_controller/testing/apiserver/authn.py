@@ -12,7 +12,6 @@ from arc_controller.testing.apiserver.messages import (
     ANONYMOUS,
     Request,
     UserInfo,
-    service_account_user,
 )
 from arc_controller.testing.apiserver.store import Store
 
@@ -33,6 +32,7 @@ class Authenticator:
         self._store = store
         self._now = now
         self._tokens: dict[str, _Token] = {}
+        self.check_impersonation: Callable[[UserInfo, str], None] | None = None
         self._nobody = ANONYMOUS if authorization else ADMIN
 
     def authenticate(self, request: Request) -> UserInfo:
@@ -50,6 +50,8 @@ class Authenticator:
             user = found
         impersonated = request.header("impersonate-user")
         if impersonated:
+            if self.check_impersonation is not None:
+                self.check_impersonation(user, impersonated)
             groups = request.header("impersonate-group")
             listed = [each.strip() for each in groups.split(",") if each.strip()]
             return UserInfo(impersonated, (*listed, "system:authenticated"))
@@ -83,6 +85,3 @@ class Authenticator:
         _, _, namespace, name = user.name.split(":", 3)
         account = self._store.get("", "serviceaccounts", namespace, name)
         return account is not None and account["metadata"]["uid"] == user.uid
-
-
-__all__ = ["Authenticator", "service_account_user"]

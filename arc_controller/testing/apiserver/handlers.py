@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from arc_controller.testing.apiserver import bodies, errors, negotiate, patching, reader
 from arc_controller.testing.apiserver.authn import Authenticator
+from arc_controller.testing.apiserver.authz import attributes_of
 from arc_controller.testing.apiserver.deleter import Deleter, parse_options
 from arc_controller.testing.apiserver.messages import (
     JSON,
@@ -19,12 +20,15 @@ from arc_controller.testing.apiserver.messages import (
     text_response,
 )
 from arc_controller.testing.apiserver.nonresource import NonResource
+from arc_controller.testing.apiserver.rbac import Rbac
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
+from arc_controller.testing.apiserver.reviews import Reviews
 from arc_controller.testing.apiserver.routing import RequestInfo
 from arc_controller.testing.apiserver.store import Store, Stored
 from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.subresources import Subresources
 from arc_controller.testing.apiserver.table import TableMaker
+from arc_controller.testing.apiserver.tokens import TokenIssuer
 from arc_controller.testing.apiserver.watch import Watch, encoded
 from arc_controller.testing.apiserver.writer import Writer
 
@@ -45,6 +49,7 @@ class Handlers:
         deleter: Deleter,
         authenticator: Authenticator,
         random: Random,
+        rbac: Rbac | None,
         watches: set[Watch],
         bookmark_interval: float,
     ) -> None:
@@ -56,7 +61,10 @@ class Handlers:
         self._watches = watches
         self._bookmark_interval = bookmark_interval
         self._nonresource = NonResource(resources)
-        self._subresources = Subresources(store, resources, writer, deleter, authenticator)
+        self._rbac = rbac
+        self._reviews = Reviews(authenticator, rbac)
+        issuer = TokenIssuer(store, writer, authenticator, random)
+        self._subresources = Subresources(store, resources, writer, deleter, issuer)
         self._verbs: dict[str, Callable[[Request, RequestInfo, Resource], Response]] = {
             "get": self._get,
             "list": self._list,
@@ -72,8 +80,13 @@ class Handlers:
         self, request: Request, info: RequestInfo, logs: LogSource | None
     ) -> Response:
         """Answer an authenticated request. Raises `StatusError`."""
+        if self._rbac is not None:
+            assert info.user is not None
+            self._rbac.check(info.user, attributes_of(info))
         if not info.is_resource:
             return self._nonresource.answer(request, info)
+        if self._reviews.serves(info):
+            return self._reviews.answer(request, info)
         resource = self._resources.find(info.group, info.version, info.plural)
         if resource is None:
             if self._resources.in_version(info.group, info.version) and not info.group:
@@ -83,7 +96,7 @@ class Handlers:
         if info.subresource:
             if info.subresource not in resource.subresources:
                 raise errors.no_such_resource()
-            if info.subresource != "status":
+            if info.subresource not in ("status", "ephemeralcontainers"):
                 return await self._subresources.answer(request, info, resource, logs)
             if info.verb not in ("get", "update", "patch"):
                 raise errors.method_not_allowed()

@@ -9,7 +9,13 @@ from random import Random
 from typing import Any, TypeAlias
 
 from arc_controller.testing.apiserver import errors
+from arc_controller.testing.apiserver.accounts import (
+    ServiceAccountAdmission,
+    ServiceAccountController,
+    pod_defaults,
+)
 from arc_controller.testing.apiserver.authn import Authenticator
+from arc_controller.testing.apiserver.authz import EscalationCheck, default_policy
 from arc_controller.testing.apiserver.background import Background
 from arc_controller.testing.apiserver.bodies import media_type
 from arc_controller.testing.apiserver.builtins import builtin_resources
@@ -25,6 +31,8 @@ from arc_controller.testing.apiserver.namespaces import (
     NamespaceController,
     NamespaceLifecycle,
 )
+from arc_controller.testing.apiserver.quota import QuotaAdmission, QuotaController
+from arc_controller.testing.apiserver.rbac import Rbac
 from arc_controller.testing.apiserver.requestlog import RequestLog, RequestRecord
 from arc_controller.testing.apiserver.resources import ResourceTable
 from arc_controller.testing.apiserver.routing import RequestInfo, parse_request
@@ -50,6 +58,9 @@ class ApiServer:
     - `history`: how many writes are kept for watches and consistent lists; older ones are Gone.
     - `authorization`: enforce the RBAC objects in the store. Without it everyone may do anything.
     - `garbage_collection`, `namespace_controller`: turn off what kube-controller-manager does.
+    - `service_accounts`: make the account `default` in every namespace and give pods their account
+      and token, as a real cluster does.
+    - `quotas`: enforce ResourceQuota objects (counts, and cpu and memory of pods).
     - `controller_delay`: seconds (of the loop) between a write and what those do about it.
     - `bookmark_interval`: seconds between the bookmarks of a watch that asked for them.
 
@@ -67,6 +78,8 @@ class ApiServer:
         authorization: bool = False,
         garbage_collection: bool = True,
         namespace_controller: bool = True,
+        service_accounts: bool = False,
+        quotas: bool = True,
         controller_delay: float = 0.0,
         bookmark_interval: float = 60.0,
         request_log_size: int = 20_000,
@@ -85,6 +98,7 @@ class ApiServer:
         for resource in builtin_resources():
             self.resources.add(resource)
         self.writer.admit.append(NamespaceLifecycle(self.store))
+        self.writer.admit.append(pod_defaults)
         self.authenticator = Authenticator(self.store, now, authorization=authorization)
         parts = (self.store, self.resources, self.writer, self.deleter, self._background)
         DefinitionController(*parts)
@@ -92,6 +106,16 @@ class ApiServer:
             GarbageCollector(*parts)
         if namespace_controller:
             NamespaceController(*parts)
+        self.rbac: Rbac | None = None
+        """Who may do what, and who needed it; None without authorization."""
+        if authorization:
+            self.rbac = Rbac(self.store)
+            self.writer.review.append(EscalationCheck(self.rbac))
+        if quotas:
+            self.writer.review.append(QuotaAdmission(self.store))
+            QuotaController(self.store, self.resources, self.writer, self._background)
+        if service_accounts:
+            self.writer.admit.append(ServiceAccountAdmission(self.store, self.random))
         self._handlers = Handlers(
             store=self.store,
             resources=self.resources,
@@ -99,11 +123,20 @@ class ApiServer:
             deleter=self.deleter,
             authenticator=self.authenticator,
             random=self.random,
+            rbac=self.rbac,
             watches=self._watches,
             bookmark_interval=bookmark_interval,
         )
         for name in DEFAULT_NAMESPACES:
             self._create("", "namespaces", "", {"metadata": {"name": name}})
+        if self.rbac is not None:
+            self.authenticator.check_impersonation = self.rbac.check_impersonation
+            for policy in default_policy():
+                self.install(policy)
+        if service_accounts:
+            ServiceAccountController(
+                self.store, self.resources, self.writer, self._background
+            ).ensure_all()
         for manifest in crds:
             self.install_crd(manifest)
 

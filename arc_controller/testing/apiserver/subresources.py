@@ -7,14 +7,15 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from arc_controller.testing.apiserver import bodies, errors, reader
-from arc_controller.testing.apiserver.authn import Authenticator
 from arc_controller.testing.apiserver.deleter import Deleter, parse_options
 from arc_controller.testing.apiserver.messages import Object, Request, Response, json_response
 from arc_controller.testing.apiserver.namespaces import finalize_namespace
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.routing import RequestInfo
+from arc_controller.testing.apiserver.scale import Scaling
 from arc_controller.testing.apiserver.store import Store
 from arc_controller.testing.apiserver.strategy import Call
+from arc_controller.testing.apiserver.tokens import TokenIssuer
 from arc_controller.testing.apiserver.writer import Writer
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ class Subresources:
         resources: ResourceTable,
         writer: Writer,
         deleter: Deleter,
-        authenticator: Authenticator,
+        issuer: TokenIssuer,
     ) -> None:
         self._store = store
         self._resources = resources
         self._writer = writer
         self._deleter = deleter
-        self._authenticator = authenticator
+        self._issuer = issuer
 
     async def answer(
         self, request: Request, info: RequestInfo, resource: Resource, logs: LogSource | None
@@ -48,6 +49,12 @@ class Subresources:
             return self._evict(request, info, resource)
         if key == ("namespaces", "finalize", "update"):
             return self._finalize(request, info)
+        if key == ("serviceaccounts", "token", "create"):
+            account = reader.read_one(self._store, resource, info.namespace, info.name).obj
+            return json_response(201, self._issuer.issue(info.namespace, account, _object(request)))
+        if info.subresource == "scale" and info.verb in ("get", "update", "patch"):
+            scaling = Scaling(self._writer, resource)
+            return scaling.answer(request, info, self._call(info))
         raise errors.method_not_allowed()
 
     def _call(self, info: RequestInfo) -> Call:
