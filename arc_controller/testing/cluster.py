@@ -44,10 +44,10 @@ from arc_controller.runtime.transport import Transport
 from arc_controller.testing.actions import FakeActionsService, Job, JobState
 from arc_controller.testing.actions import InProcessTransport as ActionsTransport
 from arc_controller.testing.apiserver import ADMIN, ApiServer, UserInfo, service_account_user
-from arc_controller.testing.kubelet import Behave, FakeKubelet, ListenerTasks, well
+from arc_controller.testing.kubelet import Behave, FakeKubelet, Listeners, ListenerTasks, well
 from arc_controller.testing.kubelet.node import USER_AGENT as KUBELET
 from arc_controller.testing.loop import SimulatedLoop
-from arc_controller.testing.managers import ManagerHandle, ManagerParts
+from arc_controller.testing.managers import AnyManager, ManagerHandle, ManagerParts
 from arc_controller.testing.observer import Observer
 from arc_controller.testing.transport import InProcessTransport
 from arc_controller.testing.wires import Requests, Wire
@@ -100,9 +100,12 @@ class Cluster:
 
     - `api`: the API server; a new embedded one with our CRDs unless given.
     - `service`: the Actions service; a new fake one unless given.
-    - `managers`: how many managers; more than one elect a leader.
+    - `managers`: how many managers, or the managers themselves. Several need leader election.
     - `behave`: how runner pods fare. `config`, `options`: the managers'.
-    - `patience`: the listeners'.
+    - `patience`: the listeners'. `listeners`: who runs them; tasks of this process unless given.
+    - `sockets`: managers and listeners reach the service over the network, as their config URLs,
+      proxies and certificates say; put it on an `HttpActionsService` first.
+    - `namespaces`: the controller's, and that of the runners; made if they are not there.
     - `seed`: of every random choice; under simulated time it repeats a run exactly.
     """
 
@@ -111,12 +114,14 @@ class Cluster:
         *,
         api: ApiAccess | None = None,
         service: FakeActionsService | None = None,
-        managers: int = 1,
+        managers: int | Sequence[AnyManager] = 1,
         behave: Behave = well,
         config: ControllerConfig | None = None,
         options: ManagerOptions | None = None,
         patience: Patience | None = None,
-        namespaces: Sequence[str] = (CONTROLLER_NAMESPACE, RUNNER_NAMESPACE),
+        listeners: Listeners | None = None,
+        sockets: bool = False,
+        namespaces: tuple[str, str] = (CONTROLLER_NAMESPACE, RUNNER_NAMESPACE),
         seed: int = 0,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -134,16 +139,18 @@ class Cluster:
             api = EmbeddedApi(self._own_server)
         self.api = api
         self.config = config or ControllerConfig(
-            namespace=CONTROLLER_NAMESPACE, image="arc-controller:test"
+            namespace=namespaces[0], image="arc-controller:test"
         )
+        self.runner_namespace = namespaces[1]
         self.transport = api.admin("test")
         self.client = ApiClient(self.transport, SCHEME)
         self.observer = Observer(api.admin("observer"), self.now, self._random())
-        network = ActionsTransport(self.service)
+        network = None if sockets else ActionsTransport(self.service)
         self.kubelet = FakeKubelet(
             Wire(api.admin(KUBELET), "kubelet", self.requests),
             service=self.service,
-            listeners=ListenerTasks(
+            listeners=listeners
+            or ListenerTasks(
                 self._listener_transport,
                 network,
                 patience=patience,
@@ -156,7 +163,11 @@ class Cluster:
         )
         if isinstance(api, EmbeddedApi):
             api.server.pod_logs = self.kubelet.logs
-        self.managers = [
+        self.managers: list[AnyManager] = []
+        if not isinstance(managers, int):
+            self.managers += managers
+            managers = 0
+        self.managers += [
             ManagerHandle(
                 "manager" if managers == 1 else f"manager-{number}",
                 ManagerParts(
@@ -236,11 +247,10 @@ class Cluster:
             for document in _documents(manifest):
                 await self._apply(document)
 
-    async def add_scale_set(
-        self, name: str = "linux", *, namespace: str = RUNNER_NAMESPACE, **spec: Any
-    ) -> None:
+    async def add_scale_set(self, name: str = "linux", *, namespace: str = "", **spec: Any) -> None:
         """Apply an AutoscalingRunnerSet with sensible defaults, and its credentials. Keywords are
         fields of the spec in snake_case (``max_runners=5``) or as they are written."""
+        namespace = namespace or self.runner_namespace
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -336,7 +346,7 @@ class Cluster:
     # --- what happens to it
 
     @property
-    def manager(self) -> ManagerHandle:
+    def manager(self) -> AnyManager:
         """The manager; the first when there are several."""
         return self.managers[0]
 
@@ -399,7 +409,7 @@ class Cluster:
     def _key(self, kind: type[KubeObject], name: str, namespace: str) -> NamespacedName:
         if not namespace:
             ours = kind is AutoscalingListener
-            namespace = self.config.namespace if ours else RUNNER_NAMESPACE
+            namespace = self.config.namespace if ours else self.runner_namespace
         return NamespacedName(namespace, name)
 
     async def _apply(self, document: Manifest) -> None:

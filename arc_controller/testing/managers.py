@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
+from typing import Protocol
 
 from arc_controller.actions import (
     ActionsClient,
@@ -27,12 +28,34 @@ from arc_controller.runtime.transport import Transport
 from arc_controller.testing.wires import ActionsWire, Requests, Wire, end
 
 
+class AnyManager(Protocol):
+    """A manager that a test can start, stop and kill: a task of this process, or a process.
+
+    ``failure`` is what ended it without being asked to.
+    """
+
+    name: str
+    failure: BaseException | None
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+
+    async def kill(self) -> None:
+        """SIGKILL. Does nothing when it does not run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerParts:
-    """What every incarnation of a manager is made from. ``transport`` makes a new connection."""
+    """What every incarnation of a manager is made from. ``transport`` makes a new connection;
+    ``actions`` is the network to the service, None for the real one."""
 
     transport: Callable[[], Transport]
-    actions: HttpTransport
+    actions: HttpTransport | None
     config: ControllerConfig
     options: ManagerOptions
     requests: Requests
@@ -73,7 +96,8 @@ class ManagerHandle:
             raise RuntimeError(f"manager {self.name} runs already")
         parts = self._parts
         self._wire = Wire(parts.transport(), self.name, parts.requests)
-        self._network = network = ActionsWire(parts.actions)
+        network = None if parts.actions is None else ActionsWire(parts.actions)
+        self._network = network
 
         def client(
             config_url: str,
@@ -86,6 +110,8 @@ class ManagerHandle:
             return ActionsClient(
                 config_url,
                 credentials,
+                proxy=proxy,
+                root_cas=root_cas,
                 user_agent=user_agent,
                 transport=network,
                 now=parts.now,
@@ -120,10 +146,11 @@ class ManagerHandle:
 
     async def kill(self) -> None:
         """As SIGKILL: nothing of what it would still do reaches anybody."""
-        if self._task is None or self._wire is None or self._network is None:
+        if self._task is None or self._wire is None:
             return
         self._wire.cut()
-        self._network.cut()
+        if self._network is not None:
+            self._network.cut()
         await end(self._task)
         await self._forget()
 
