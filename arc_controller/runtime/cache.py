@@ -35,10 +35,10 @@ class Cache:
         self,
         transport: Transport,
         scheme: Scheme,
-        scopes: Mapping[type[KubeObject], Sequence[Scope]] | None = None,
+        scopes: Mapping[type[Any], Sequence[Scope]] | None = None,
         *,
         default_scopes: Sequence[Scope] = EVERYTHING,
-        transforms: Mapping[type[KubeObject], Transform[Any]] | None = None,
+        transforms: Mapping[type[Any], Transform[Any]] | None = None,
         now: Now = utc_now,
         random: random_.Random | None = None,
     ) -> None:

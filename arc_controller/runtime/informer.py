@@ -198,7 +198,7 @@ class Informer(Generic[K]):
         # Only what was observed is newer than both, or what another scope holds.
         horizon = max(version, follower.seen)
         for key in [key for key in follower.held if key not in listed and key not in unreadable]:
-            obj = self.store.get(key)
+            obj = self.store.peek(key)
             if obj is None or follower.shares(key):
                 follower.held.pop(key, None)
             elif number(obj.metadata.resource_version) <= horizon:
@@ -226,7 +226,7 @@ class Informer(Generic[K]):
     def _deleted(self, follower: _Follower[K], last: KubeObject) -> None:
         self._bury(follower, last.metadata.uid)
         key = last.key
-        stored = self.store.get(key)
+        stored = self.store.peek(key)
         if stored is None:
             return
         changes: list[_Change] = []
@@ -257,7 +257,7 @@ class Informer(Generic[K]):
         if self._gone and self._is_gone(new.metadata.uid, version):
             return
         key = new.key
-        old = self.store.get(key)
+        old = self.store.peek(key)
         follower.held[key] = None
         if old is None:
             self.store.put(new)
@@ -287,7 +287,7 @@ class Informer(Generic[K]):
 
     def _observe_end(self, last: K) -> None:
         key, uid = last.key, last.metadata.uid
-        stored = self.store.get(key)
+        stored = self.store.peek(key)
         if stored is None or stored.metadata.uid != uid:
             return
         holders = {f for f in self._followers if key in f.held}

@@ -41,6 +41,10 @@ class Store(Generic[K]):
     def keys(self) -> list[NamespacedName]:
         return list(self._objects)
 
+    def peek(self, key: NamespacedName) -> K | None:
+        """`get` without looking for mutations: for those who keep the store."""
+        return self._objects.get(key)
+
     def get(self, key: NamespacedName) -> K | None:
         if self._detector is not None:
             self._detector.check([key])
