@@ -65,8 +65,8 @@ log = structlog.get_logger(__name__)
 
 COUNTS_EVERY = 1.0
 """Seconds between two writes of counts alone: under load they change with every runner."""
-VERIFY_EVERY = 60.0
-"""Seconds between two questions whether the service still has a scale set that a listener lost."""
+ASK_EVERY = 60.0
+"""Seconds between two questions to the service about a scale set that one listener lost."""
 
 ScaleSet = LazyCopy[AutoscalingRunnerSet]
 
@@ -82,7 +82,7 @@ class AutoscalingRunnerSetReconciler:
         self._counted: TTLCache[NamespacedName, float] = TTLCache(
             4096, COUNTS_EVERY, timer=_loop_time
         )
-        self._verified: TTLCache[str, bool] = TTLCache(4096, VERIFY_EVERY, timer=_loop_time)
+        self._asked: TTLCache[str, bool] = TTLCache(4096, ASK_EVERY, timer=_loop_time)
 
     async def reconcile(self, key: NamespacedName) -> Result:
         found = await self._client.find(AutoscalingRunnerSet, key)
@@ -122,6 +122,7 @@ class AutoscalingRunnerSetReconciler:
         if self._must_register(scale_set.obj, listeners):
             await self._yield_to_rival(scale_set.obj)
             await self._register(scale_set)
+            self._asked.update({listener.uid: True for listener in listeners})
 
         await self._remove_other_runner_sets(scale_set.obj)
         if runner_set is not None and runner_set.is_being_deleted:
@@ -198,9 +199,8 @@ class AutoscalingRunnerSetReconciler:
             return True
         if registered.observed_generation != obj.metadata.generation:
             return True
-        return obj.uid not in self._verified and any(
-            _lost(listener, scale_set_id(obj)) for listener in listeners
-        )
+        lost = [each.uid for each in listeners if _lost(each, scale_set_id(obj))]
+        return any(uid not in self._asked for uid in lost)
 
     async def _yield_to_rival(self, obj: AutoscalingRunnerSet) -> None:
         """Two objects for one scale set would take each other's jobs: the first one has it.
@@ -225,7 +225,6 @@ class AutoscalingRunnerSetReconciler:
         client = await self._context.service.for_scale_set(obj.spec, obj.metadata.namespace)
         before = scale_set_id(obj)
         outcome = await register(client, obj)
-        self._verified[obj.uid] = True
 
         after = Registration.wanted(obj, outcome.scale_set.id)
         labels = changed_labels(obj)
@@ -371,6 +370,8 @@ class AutoscalingRunnerSetReconciler:
         trouble = trouble_of(error)
         if trouble is None:
             raise error
+        if not _is_seen(scale_set.obj):
+            self._show(scale_set, SetPhase.PENDING)
         if self._ready(scale_set, False, trouble.reason, trouble.message):
             self._event(scale_set, "Warning", trouble.reason, trouble.message)
         await scale_set.patch_status(self._client)

@@ -33,7 +33,8 @@ class Vaults:
     def __init__(
         self, readers: Mapping[str, VaultReader] | None = None, *, ttl: float = REMEMBERED
     ) -> None:
-        self._readers = {AZURE_KEY_VAULT: _read_azure} if readers is None else dict(readers)
+        known: Mapping[str, VaultReader] = {AZURE_KEY_VAULT: _read_azure}
+        self._readers = dict(known if readers is None else readers)
         self._remembered: TTLCache[tuple[str, str], Mapping[str, str]] = TTLCache(
             256, ttl, timer=lambda: asyncio.get_running_loop().time()
         )

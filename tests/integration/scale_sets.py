@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +21,7 @@ import yaml
 from arc_controller.actions import ActionsClient, Credentials, ProxySettings, UserAgent
 from arc_controller.api import SCHEME
 from arc_controller.api.core import Pod, PodManifest, Secret
+from arc_controller.api.scheme import build_scheme
 from arc_controller.api.v1alpha1 import (
     Annotation,
     AutoscalingListener,
@@ -36,7 +38,7 @@ from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.events import Event
 from arc_controller.runtime.manager import Manager, ManagerOptions
 from arc_controller.runtime.objects import Condition, K, NamespacedName, find_condition
-from arc_controller.runtime.scheme import Resource
+from arc_controller.runtime.scheme import Resource, Scheme
 from arc_controller.testing.actions import FakeActionsService
 from arc_controller.testing.actions import InProcessTransport as ServiceTransport
 from arc_controller.testing.apiserver import ApiServer, RequestRecord
@@ -287,8 +289,7 @@ class World:
 @asynccontextmanager
 async def world(*, start: bool = True, **changes: Any) -> AsyncIterator[World]:
     """A cluster with the namespaces, the credentials secret and a running manager."""
-    crds = [yaml.safe_load(path.read_text()) for path in CRDS]
-    api = ApiServer(crds=crds, now=now, random=Random(3))
+    api = ApiServer(crds=_crds(), now=now, random=Random(3))
     service = FakeActionsService(now=now)
     transport = InProcessTransport(api, user_agent="admin")
     scheme = _scheme()
@@ -320,9 +321,14 @@ def scale_set_id(obj: AutoscalingRunnerSet) -> int:
     return int(obj.metadata.annotations[Annotation.RUNNER_SCALE_SET_ID])
 
 
-def _scheme() -> Any:
-    from arc_controller.api.scheme import build_scheme
+@cache
+def _crds() -> list[dict[str, Any]]:
+    # Parsing these takes longer than any of the tests.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [yaml.load(path.read_text(), Loader=loader) for path in CRDS]
 
+
+def _scheme() -> Scheme:
     scheme = build_scheme()
     scheme.register(Event, Resource("", "v1", "Event", "events"))
     return scheme
