@@ -8,9 +8,11 @@ import msgspec
 
 from arc_controller.testing.apiserver import errors
 from arc_controller.testing.apiserver.messages import Object, Request, decode_json, json_type
+from arc_controller.testing.apiserver.protobuf import decode_protobuf
 from arc_controller.testing.apiserver.resources import Resource
 
-ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ACCEPTED = ("application/json", "application/yaml", PROTOBUF)
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "application/apply-patch+yaml")
 
 
@@ -21,6 +23,8 @@ def media_type(request: Request) -> str:
 def decode_body(request: Request) -> Any:
     """The decoded body, as JSON or YAML. Raises BadRequest or UnsupportedMediaType."""
     kind = media_type(request)
+    if kind == PROTOBUF:
+        return decode_protobuf(request.body)
     if kind in _YAML:
         return decode_yaml(request.body)
     if (

@@ -51,7 +51,9 @@ class Decoder:
             if key in before and child == before[key]:
                 continue
             where = f"{path}.{key}" if path else key
-            if self._conform_value(below, child, before.get(key), where, node.name):
+            if self._conform_value(below, child, before.get(key), where, node.name) or (
+                not child and key in node.vanishing
+            ):
                 dropped.append(key)
         for key in dropped:
             del value[key]

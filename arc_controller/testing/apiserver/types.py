@@ -26,6 +26,7 @@ class Node:
         "_items",
         "_source",
         "_values",
+        "_vanishing",
         "atomic",
         "default",
         "format",
@@ -48,6 +49,7 @@ class Node:
         self._fields: dict[str, Node] | None = None
         self._items: Node | None = None
         self._values: Node | None = None
+        self._vanishing: frozenset[str] | None = None
         self.type: str = source.get("type", "")
         self.format: str = source.get("format", "")
         self.default = source.get("default")
@@ -96,6 +98,17 @@ class Node:
         return self.values or UNTYPED
 
     @property
+    def vanishing(self) -> frozenset[str]:
+        """The fields that JSON leaves out when they are empty, false or zero."""
+        if self._vanishing is None:
+            self._vanishing = frozenset(
+                name
+                for name, kind, _, modifiers in wire_fields(self.name).values()
+                if kind in "sbi" and "o" in modifiers and not set("prM") & set(modifiers)
+            )
+        return self._vanishing
+
+    @property
     def associative(self) -> bool:
         """A list whose items are told apart by keys."""
         return self.list_type == "map" and bool(self.keys)
@@ -128,6 +141,23 @@ def core_schemas() -> dict[str, Any]:
     """The published schemas of the built-in kinds, by name."""
     schemas: dict[str, Any] = decode_json(Path(__file__).with_name("core.json").read_bytes())
     return schemas
+
+
+@lru_cache(maxsize=1)
+def _wire() -> dict[str, dict[str, tuple[str, str, str, str]]]:
+    found: dict[str, dict[str, tuple[str, str, str, str]]] = decode_json(
+        Path(__file__).with_name("wire.json").read_bytes()
+    )
+    return found
+
+
+def wire_fields(name: str) -> dict[str, tuple[str, str, str, str]]:
+    """Field number → (JSON name, kind, type, modifiers) of a built-in struct; empty if unknown.
+
+    Kinds: s(tring), b(ool), i(nteger), d(ouble), y (bytes), m(essage). Modifiers: p(ointer),
+    r(epeated), M(ap), n (inline), o(mitted when empty).
+    """
+    return _wire().get(name, {})
 
 
 @lru_cache(maxsize=1024)
