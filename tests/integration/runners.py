@@ -20,7 +20,10 @@ import yaml
 
 from arc_controller.actions import (
     ActionsClient,
+    ConnectionFailed,
     Credentials,
+    HttpRequest,
+    HttpResponse,
     ProxySettings,
     RunnerScaleSet,
     UserAgent,
@@ -65,6 +68,20 @@ PAT = credentials_from_mapping({"github_token": "token-1"}, "the test")
 POD_TEMPLATE = {"containers": [{"name": "runner", "image": "runner:1"}]}
 
 
+class Network(ServiceTransport):
+    """One process's way to the service, which can be cut."""
+
+    cut = False
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        if self.cut:
+            raise ConnectionFailed(request.method, request.url, "the process is dead")
+        response = await super().send(request)
+        if self.cut:
+            raise ConnectionFailed(request.method, request.url, "the process is dead")
+        return response
+
+
 @dataclass
 class _Refusal:
     verb: str
@@ -80,7 +97,7 @@ class Cluster:
 
     api: ApiServer
     service: FakeActionsService
-    network: ServiceTransport
+    network: Network
     kubelet: FakeKubelet
     admin: ApiClient
     config: ControllerConfig = CONFIG
@@ -88,7 +105,11 @@ class Cluster:
     other_scale_set_id: int = 0
     manager: Manager | None = None
     _run: asyncio.Task[None] | None = None
+    _transport: InProcessTransport | None = None
+    most_at_once: int = 0
     _refusals: list[_Refusal] = field(default_factory=list)
+    _delays: dict[tuple[str, str], float] = field(default_factory=dict)
+    _slow: int = 0
 
     # --- the user
 
@@ -238,10 +259,19 @@ class Cluster:
         """Refuse nothing any more."""
         self._refusals.clear()
 
+    def slow_down(self, verb: str, resource: str, seconds: float) -> None:
+        """Every such request of the manager takes that long, before it takes effect."""
+        self._delays[verb, resource] = seconds
+
     async def _faults(self, request: Request, info: RequestInfo) -> Response | None:
         if info.user_agent != MANAGER:
             return None
         resource = f"{info.plural}/{info.subresource}" if info.subresource else info.plural
+        if info.phase == "before" and (seconds := self._delays.get((info.verb, resource))):
+            self._slow += 1
+            self.most_at_once = max(self.most_at_once, self._slow)
+            await asyncio.sleep(seconds)
+            self._slow -= 1
         for refusal in self._refusals:
             if (refusal.verb, refusal.resource, refusal.phase) != (info.verb, resource, info.phase):
                 continue
@@ -359,7 +389,8 @@ class Cluster:
     # --- the manager's life
 
     def start_manager(self) -> Manager:
-        transport = InProcessTransport(self.api, user_agent=MANAGER)
+        transport = self._transport = InProcessTransport(self.api, user_agent=MANAGER)
+        self.network = Network(self.service)
         manager = self.manager = Manager(
             transport,
             SCHEME,
@@ -385,6 +416,9 @@ class Cluster:
     async def kill_manager(self) -> None:
         """SIGKILL: nothing that it was about to do happens any more."""
         assert self._run is not None
+        assert self._transport is not None
+        await self._transport.close()
+        self.network.cut = True
         self._run.cancel()
         await asyncio.gather(self._run, return_exceptions=True)
         self._run = None
@@ -422,7 +456,7 @@ async def cluster(
     here = Cluster(
         api,
         service,
-        ServiceTransport(service),
+        Network(service),
         node,
         ApiClient(transport, _scheme()),
         replace(CONFIG, **config),

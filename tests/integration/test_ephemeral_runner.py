@@ -21,7 +21,6 @@ from tests.integration.runners import (
     cluster,
     exited,
     is_locked,
-    running,
 )
 
 START = ["create secrets", "create pods", "patch ephemeralrunners/status"]
@@ -202,15 +201,13 @@ async def test_deleting_uses_the_sets_credentials_when_the_runners_are_gone() ->
 
 @simulated
 async def test_deleting_is_none_of_our_business_without_our_finalizers() -> None:
-    async with cluster() as here:
-        await started(here)
-        patch = {"metadata": {"finalizers": ["example.com/mine"]}}
+    async with cluster(manager=False) as here:
+        here.add_runner(finalizers=["example.com/mine"])
         await here.delete(EphemeralRunner, RUNNER)
-        await here.admin.patch(EphemeralRunner, RUNNER, patch)
-        await here.settle()
-        here.forget()
+        here.start_manager()
         await here.settle(120)
-        assert here.calls() == []
+        assert here.writes() == []
+        assert here.service.calls[Call.FIND_RUNNER] == 0
 
 
 @simulated
@@ -408,15 +405,13 @@ async def test_runner_exists_and_holds_a_job_nothing_is_done_for_30_s() -> None:
 
 
 @simulated
-@pytest.mark.parametrize("calls", range(1, 12))
-async def test_killed_at_any_moment_of_the_start_the_next_process_ends_clean(calls: int) -> None:
+@pytest.mark.parametrize("steps", range(8, 60, 2))
+async def test_killed_at_any_moment_of_the_start_the_next_process_ends_clean(steps: int) -> None:
     async with cluster(manager=False) as here:
         here.add_runner()
         here.start_manager()
-        answered = 0
-        while answered < calls:  # one step of the loop at a time
+        for _ in range(steps):
             await here.settle(0)
-            answered += 1
         await here.kill_manager()
         here.start_manager()
         await here.settle(60)
@@ -424,6 +419,23 @@ async def test_killed_at_any_moment_of_the_start_the_next_process_ends_clean(cal
         assert here.registered() == {RUNNER.name: runner.status.runner_id}
         assert int((await here.secret()).data["runnerId"]) == runner.status.runner_id
         assert await here.exists(Pod)
+
+
+@simulated
+@pytest.mark.parametrize("steps", range(2, 50, 2))
+async def test_killed_at_any_moment_of_the_end_the_next_process_ends_clean(steps: int) -> None:
+    async with cluster() as here:
+        await started(here)
+        await here.runner_exits(0)
+        for _ in range(steps):
+            await here.settle(0)
+        await here.kill_manager()
+        here.start_manager()
+        await here.settle(60)
+        assert not await here.exists(EphemeralRunner)
+        assert not await here.exists(Pod)
+        assert not await here.exists(Secret)
+        assert here.registered() == {}
 
 
 @simulated
@@ -855,7 +867,7 @@ async def test_the_listeners_promotion_is_never_taken_back() -> None:
 @simulated
 async def test_a_pod_that_does_not_start_is_explained_after_a_while() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image runner:1"}
-    status = {
+    status: dict[str, Any] = {
         "phase": "Pending",
         "containerStatuses": [
             {
@@ -1039,7 +1051,7 @@ async def _lose_node(here: Cluster) -> None:
     """As the node lifecycle controller does: the pod is deleted, and nobody confirms it."""
     await here.admin.patch(Pod, RUNNER, {"metadata": {"finalizers": ["test/unconfirmed"]}})
     await here.admin.delete(Pod, RUNNER, grace_period_seconds=5)
-    await here.pod_status(reason="NodeLost", conditions=running(False)["conditions"])
+    await here.pod_status(reason="NodeLost", conditions=[{"type": "Ready", "status": "False"}])
 
 
 def _give_job(here: Cluster, record: RunnerRecord) -> None:
