@@ -54,7 +54,7 @@ HEALTHY_SECONDS = 10.0
 """A watch that lived this long, or brought an event, ends a run of failures."""
 BACKOFF_BASE, BACKOFF_CAP = 0.2, 30.0
 RESUMES = 5
-"""So many failures in a row are answered by resuming; then the collection is listed again."""
+"""The server may refuse to resume so many times in a row; then the collection is listed again."""
 BATCH = 32
 """After so many events in a row the loop gets to do something else."""
 
@@ -73,7 +73,7 @@ class State(enum.Enum):
     again later."""
 
     WATCHING = "watching"
-    """Everything up to `version`. Serves one watch to its end and stays; 410, or too many failures
+    """Everything up to `version`. Serves one watch to its end and stays; 410, or too many refusals
     in a row, lead to EMPTY, and so does the end of a watch that brought something unreadable."""
 
 
@@ -283,8 +283,10 @@ class Reflector(Generic[K]):
                 self.state = State.EMPTY
             case BadRequest() | Invalid():
                 self.state = State.EMPTY
-            case _ if not listing and self.failures % RESUMES == 0:
-                self.state = State.EMPTY
+            case ApiError() if not listing and self.failures % RESUMES == 0:
+                self.state = (
+                    State.EMPTY
+                )  # While nobody answers, the version stays as good as it is.
         delay = self._backoff()
         if isinstance(error, TooManyRequests):
             delay = max(delay, error.retry_after)

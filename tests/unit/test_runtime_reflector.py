@@ -370,6 +370,18 @@ async def test_a_watch_that_cannot_be_resumed_ends_in_a_new_list() -> None:
 
 
 @simulated
+async def test_while_nobody_answers_nothing_is_listed_again() -> None:
+    server = ScriptedServer(lists=[page(5)], watches=[TransportError("refused")] * 20)
+    reflector, _ = follow(server)
+
+    await run_for(900, reflector)
+
+    assert len(server.watch_calls) >= 20
+    assert {call.query["resourceVersion"] for call in server.watch_calls} == {"5"}
+    assert len(server.list_calls) == 1
+
+
+@simulated
 async def test_failures_wait_longer_and_longer_with_jitter() -> None:
     server = ScriptedServer(lists=[TransportError("refused")] * 40)
     reflector, _ = follow(server)
