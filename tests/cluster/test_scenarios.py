@@ -1,0 +1,36 @@
+"""The scenarios of `tests.scenarios` on a real API server with real garbage collection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+import pytest_asyncio
+
+from tests.scenarios import SCENARIOS
+from tests.scenarios.servers import RealServer, real_server
+from tests.scenarios.stage import Scenario, Stage, name_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NUMBERS = count(1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[RealServer]:
+    async with real_server() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stage(server: RealServer) -> AsyncIterator[Stage]:
+    stage = Stage(server, next(NUMBERS))
+    await stage.prepare()
+    yield stage
+    assert await stage.strike() == []
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
+async def test_on_a_real_server(stage: Stage, scenario: Scenario) -> None:
+    await scenario(stage)

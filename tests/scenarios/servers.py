@@ -1,0 +1,162 @@
+"""The two API servers that scenarios run on, each with the shipped permissions and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from arc_controller.api.crd import custom_resource_definitions
+from arc_controller.testing.apiserver import ADMIN, ApiServer, HttpApiServer, RequestRecord
+from arc_controller.testing.apiserver.messages import service_account_user
+from arc_controller.testing.envtest import AuditEvent, Envtest
+from arc_controller.testing.httpaccess import HttpAccess
+from tests.scenarios.permissions import (
+    CONTROLLER_NAMESPACE,
+    MANAGER_ACCOUNT,
+    controller_manifests,
+    runner_manifests,
+)
+
+SCHEMAS = custom_resource_definitions
+# Asks who sets blockOwnerDeletion whether they may: what `update` on `…/finalizers` is for.
+ASK_OWNERS = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+
+
+class Server(Protocol):
+    """An API server with our CRDs, the controller's namespace and the manager's permissions."""
+
+    access: HttpAccess
+    is_real: bool
+
+    def requests(self) -> list[AuditEvent]:
+        """Every request that it was sent, oldest first."""
+
+
+class EmbeddedServer:
+    is_real = False
+
+    def __init__(self, api: ApiServer, access: HttpAccess) -> None:
+        self.api = api
+        self.access = access
+
+    def requests(self) -> list[AuditEvent]:
+        return [_audited(number, record) for number, record in enumerate(self.api.request_log)]
+
+
+class RealServer:
+    is_real = True
+
+    def __init__(self, env: Envtest, access: HttpAccess) -> None:
+        self.env = env
+        self.access = access
+
+    def requests(self) -> list[AuditEvent]:
+        return self.env.audit_events()
+
+
+@asynccontextmanager
+async def embedded_server() -> AsyncIterator[EmbeddedServer]:
+    api = ApiServer(
+        crds=SCHEMAS(),
+        authorization=True,
+        service_accounts=True,
+        random=Random(1),
+        request_log_size=1_000_000,
+    )
+    async with HttpApiServer(api) as http:
+        manager = service_account_user(CONTROLLER_NAMESPACE, MANAGER_ACCOUNT)
+        access = HttpAccess(
+            http.url, admin_token=http.token(ADMIN), manager_token=http.token(manager)
+        )
+        await _install(access)
+        yield EmbeddedServer(api, access)
+    await api.aclose()
+
+
+@asynccontextmanager
+async def real_server() -> AsyncIterator[RealServer]:
+    async with Envtest(
+        SCHEMAS(), controller_manager=True, audit=True, api_server_arguments=[ASK_OWNERS]
+    ) as env:
+        manager = await env.service_account(CONTROLLER_NAMESPACE, MANAGER_ACCOUNT)
+        access = HttpAccess(
+            env.admin.url,
+            admin_token=env.admin.token,
+            manager_token=manager.token,
+            ca_pem=env.admin.ca_pem,
+        )
+        await _install(access)
+        yield RealServer(env, access)
+
+
+async def prepare_runner_namespace(access: HttpAccess, namespace: str) -> None:
+    """Make a namespace for runners with what the manager may do there."""
+    await _make_namespace(access, namespace)
+    await create(access, *runner_manifests(namespace))
+
+
+async def create(access: HttpAccess, *manifests: Mapping[str, Any]) -> None:
+    """Create objects as the administrator. Raises `AssertionError` on a refusal."""
+    for manifest in manifests:
+        path = collection_path(manifest)
+        status, answer = await ask(access, "POST", path, manifest)
+        assert status == 201, f"POST {path}: {status} {answer.get('message')}"
+
+
+async def ask(
+    access: HttpAccess, method: str, path: str, body: Mapping[str, Any] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """One request as the administrator: status and decoded body."""
+    transport = access.admin("test")
+    try:
+        content = None if body is None else msgspec.json.encode(body)
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        response = await transport.request(method, path, body=content, content_type=kind)
+        return response.status, msgspec.json.decode(response.body)
+    finally:
+        await transport.close()
+
+
+def collection_path(manifest: Mapping[str, Any]) -> str:
+    """Where objects of the manifest's kind are created."""
+    version = manifest["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    if namespace:
+        root = f"{root}/namespaces/{namespace}"
+    return f"{root}/{manifest['kind'].lower()}s"
+
+
+async def _install(access: HttpAccess) -> None:
+    await _make_namespace(access, CONTROLLER_NAMESPACE)
+    await create(access, *controller_manifests())
+
+
+async def _make_namespace(access: HttpAccess, name: str) -> None:
+    """A namespace, with the default account that pods without another one run as."""
+    await create(access, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    async with asyncio.timeout(30):
+        while (await ask(access, "GET", account))[0] != 200:
+            await asyncio.sleep(0.05)
+
+
+def _audited(number: int, record: RequestRecord) -> AuditEvent:
+    part = f"/{record.subresource}" if record.subresource else ""
+    return AuditEvent(
+        audit_id=str(number),
+        username=record.user,
+        verb=record.verb,
+        group=record.group,
+        resource=f"{record.resource}{part}",
+        namespace=record.namespace,
+        name=record.name,
+        uri=f"{record.path}?{record.query}",
+        code=record.status,
+        allowed=record.status != 403,
+    )
