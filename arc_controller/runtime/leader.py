@@ -15,6 +15,7 @@ import asyncio
 import math
 import random as random_
 import socket
+import uuid
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -55,7 +56,7 @@ class LeaderElection:
     name: str
     namespace: str
     identity: str = ""
-    """Who we are; a host name and a random number unless given. Must be unique."""
+    """Who we are; a host name and a UUID unless given. Must be unique."""
     lease_duration: float = 15.0
     """Others take the lease when they have not seen it renewed for that long."""
     renew_deadline: float = 10.0
@@ -120,9 +121,8 @@ class LeaderElector:
         self._random = random or random_.Random()
         self._metrics = metrics
         self._key = NamespacedName(election.namespace, election.name)
-        self.identity = election.identity or (
-            f"{socket.gethostname()}_{self._random.getrandbits(64):016x}"
-        )
+        # Not from `random`: two candidates with the same seed must still be two.
+        self.identity = election.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self._is_leader = False
         self._lease: Lease | None = None  # as last seen; None: to be read again
         self._seen: LeaseSpec | None = None  # the last content that differed ...

@@ -255,7 +255,7 @@ class Manager:
         ]
         if not drains:
             return
-        all_drained = asyncio.gather(*drains, return_exceptions=True)
+        all_drained = asyncio.ensure_future(asyncio.wait(drains))
         hurry = asyncio.ensure_future(self._hurry.wait())
         awaited: list[asyncio.Future[Any]] = [all_drained, hurry]
         if self._holding is not None:
@@ -263,9 +263,10 @@ class Manager:
         try:
             await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hurry.cancel()
-            all_drained.cancel()
-            await asyncio.wait(drains)
+            helpers: list[asyncio.Future[Any]] = [all_drained, hurry, *drains]
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
 
     async def _release(self, elector: LeaderElector) -> None:
         try:
