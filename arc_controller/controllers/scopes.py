@@ -6,6 +6,7 @@ Never every pod, role or secret of the cluster: memory would grow with what othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from arc_controller.api.core import Pod, Role, RoleBinding, ServiceAccount
 from arc_controller.api.v1alpha1 import (
@@ -18,7 +19,9 @@ from arc_controller.api.v1alpha1 import (
     Label,
 )
 from arc_controller.controllers.config import ControllerConfig
+from arc_controller.controllers.interning import SharedSpecs
 from arc_controller.runtime.cache import Scope
+from arc_controller.runtime.informer import Transform
 from arc_controller.runtime.objects import KubeObject, LabelSelector
 
 _LISTENER_PARTS = LabelSelector({Label.PART_OF: PART_OF, Label.COMPONENT: Component.LISTENER})
@@ -43,3 +46,8 @@ def cache_scopes(config: ControllerConfig) -> dict[type[KubeObject], Sequence[Sc
         Role: listener_roles,
         RoleBinding: listener_roles,
     }
+
+
+def cache_transforms() -> dict[type[KubeObject], Transform[Any]]:
+    """For `arc_controller.runtime.manager.ManagerOptions`."""
+    return {EphemeralRunner: SharedSpecs()}

@@ -10,6 +10,7 @@ from arc_controller.api.v1alpha1 import (
     AutoscalingRunnerSet,
     EphemeralRunnerSet,
 )
+from arc_controller.controllers import ephemeral_runner, ephemeral_runner_set
 from arc_controller.controllers.autoscaling_listener import AutoscalingListenerReconciler
 from arc_controller.controllers.autoscaling_runner_set import AutoscalingRunnerSetReconciler
 from arc_controller.controllers.config import ControllerConfig
@@ -42,13 +43,20 @@ _ONLY_DELETED: Predicate[KubeObject] = Predicate(
 )
 
 
-def add_scale_set_controllers(
-    manager: Manager, config: ControllerConfig, service: ActionsClients
-) -> None:
-    """Add the AutoscalingRunnerSet and the AutoscalingListener controller to the manager.
+def add_controllers(manager: Manager, config: ControllerConfig, service: ActionsClients) -> None:
+    """Add all four controllers to the manager.
 
     The manager's cache has the scopes of `arc_controller.controllers.scopes.cache_scopes`.
     """
+    add_scale_set_controllers(manager, config, service)
+    ephemeral_runner_set.add_to_manager(manager, config, service)
+    ephemeral_runner.add_to_manager(manager, config, service)
+
+
+def add_scale_set_controllers(
+    manager: Manager, config: ControllerConfig, service: ActionsClients
+) -> None:
+    """Add the AutoscalingRunnerSet and the AutoscalingListener controller to the manager."""
     add_indexes(manager.cache)
     context = Context(
         client=manager.client,
@@ -70,7 +78,10 @@ def add_scale_set_controllers(
         .for_(AutoscalingRunnerSet, predicates=[_NOT_OUR_STATUS])
         .owns(EphemeralRunnerSet)
         .watches(AutoscalingListener, enqueue_mapped(lambda obj: [scale_set_of(obj)]))
-        .with_options(max_concurrent_reconciles=config.max_concurrent_sets)
+        .with_options(
+            max_concurrent_reconciles=config.max_concurrent_sets,
+            rate_limiter=config.new_rate_limiter(),
+        )
         .build(AutoscalingRunnerSetReconciler(context))
     )
     (
@@ -82,6 +93,9 @@ def add_scale_set_controllers(
         .watches(Role, enqueue_mapped(listener_of))
         .watches(RoleBinding, enqueue_mapped(listener_of))
         .watches(AutoscalingRunnerSet, enqueue_mapped(listeners_of), predicates=[_ONLY_DELETED])
-        .with_options(max_concurrent_reconciles=config.max_concurrent_sets)
+        .with_options(
+            max_concurrent_reconciles=config.max_concurrent_sets,
+            rate_limiter=config.new_rate_limiter(),
+        )
         .build(AutoscalingListenerReconciler(context))
     )

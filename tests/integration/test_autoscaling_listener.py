@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from arc_controller.actions import ProxySettings
 from arc_controller.api.core import (
     ConfigMap,
     Pod,
@@ -20,6 +22,7 @@ from arc_controller.api.v1alpha1 import (
     AutoscalingRunnerSet,
     Finalizer,
     Label,
+    Vault,
 )
 from arc_controller.runtime.objects import KubeObject, NamespacedName, find_condition
 from arc_controller.testing.actions import Call
@@ -267,7 +270,8 @@ async def test_with_a_vault_the_listener_gets_the_lookup_key_and_no_credentials(
     async with world() as here:
         assert here.clients is not None
 
-        async def read(*_: object) -> dict[str, str]:
+        async def read(vault: Vault, name: str, proxy: ProxySettings | None) -> Mapping[str, str]:
+            assert name == "lookup-me"
             return {"github_token": "token-1"}
 
         here.clients._vaults._readers["azure_key_vault"] = read
