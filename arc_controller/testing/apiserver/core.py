@@ -9,10 +9,12 @@ from arc_controller.testing.apiserver.errors import (
     FieldError,
     forbidden_value,
     invalid_value,
+    not_supported,
     required,
 )
 from arc_controller.testing.apiserver.messages import Object
 from arc_controller.testing.apiserver.metadata import name_problem_label, name_problem_path_segment
+from arc_controller.testing.apiserver.pods import default_pod_spec
 from arc_controller.testing.apiserver.strategy import Call, Strategy, default_in
 
 _SECRET_LIMIT = 1024 * 1024
@@ -199,6 +201,9 @@ class DeploymentStrategy(Strategy):
                 "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
             },
         )
+        template = spec.get("template")
+        if isinstance(template, dict):
+            default_pod_spec(template.get("spec"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -268,8 +273,6 @@ class RoleBindingStrategy(Strategy):
                 default_in(subject, "apiGroup", "rbac.authorization.k8s.io")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        from arc_controller.testing.apiserver.errors import not_supported
-
         problems = []
         ref = obj.get("roleRef") or {}
         kinds = ("ClusterRole",) if self._cluster else ("ClusterRole", "Role")

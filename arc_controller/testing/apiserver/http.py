@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import ssl
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,21 +20,27 @@ from arc_controller.testing.apiserver.messages import (
     encode_json,
 )
 from arc_controller.testing.apiserver.metadata import new_uid
-from arc_controller.testing.apiserver.server import ApiServer
+from arc_controller.testing.apiserver.server import ApiServer, utc_now
 from arc_controller.testing.apiserver.watch import Watch
 
 _MAX_BODY = 8 * 1024 * 1024
 
 
 class HttpApiServer:
-    """`async with HttpApiServer(api) as http: http.url` — plain HTTP on a loopback port.
+    """`async with HttpApiServer(api) as http: http.url` — on a loopback port.
 
     Users come in with bearer tokens: `token(user)` makes one, `kubeconfig(user)` wraps it.
-    Leaving the context ends all watches and closes the socket; the `ApiServer` itself stays open.
+    `tls` serves HTTPS under a fresh certificate authority (`ca_pem`, also in the kubeconfig): Go
+    clients, kubectl among them, send tokens over TLS only. Leaving the context ends all watches
+    and closes the socket; the `ApiServer` itself stays open.
     """
 
-    def __init__(self, api: ApiServer, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, api: ApiServer, host: str = "127.0.0.1", port: int = 0, *, tls: bool = False
+    ) -> None:
         self.api = api
+        self.ca_pem = b""
+        self._tls = tls
         self._host = host
         self._port = port
         self._runner: web.ServerRunner | None = None
@@ -39,7 +48,7 @@ class HttpApiServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}"
 
     async def start(self, host: str | None = None, port: int | None = None) -> None:
         """Listen; port 0 takes a free one."""
@@ -50,7 +59,8 @@ class HttpApiServer:
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
+        context = self._certify() if self._tls else None
+        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024, ssl_context=context)
         await site.start()
         self._port = self._runner.addresses[0][1]
 
@@ -82,10 +92,13 @@ class HttpApiServer:
 
     def kubeconfig(self, user: UserInfo = ADMIN, namespace: str = "default") -> dict[str, Any]:
         """A kubeconfig for the user, as a dict."""
+        cluster = {"server": self.url}
+        if self.ca_pem:
+            cluster["certificate-authority-data"] = base64.b64encode(self.ca_pem).decode()
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "embedded", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "embedded", "cluster": cluster}],
             "users": [{"name": user.name, "user": {"token": self.token(user)}}],
             "contexts": [
                 {
@@ -108,6 +121,19 @@ class HttpApiServer:
         target.touch(mode=0o600)
         target.write_bytes(encode_json(self.kubeconfig(user, namespace)))
         return target
+
+    def _certify(self) -> ssl.SSLContext:
+        from arc_controller.testing.envtest.pki import Authority
+
+        now = utc_now()
+        authority = Authority.new(now)
+        self.ca_pem = authority.pem
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.TemporaryDirectory() as folder:
+            home = Path(folder)
+            authority.issue(home, "server", [self._host, "localhost"], now)
+            context.load_cert_chain(home / "server.crt", home / "server.key")
+        return context
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
         body = await raw.read() if raw.can_read_body else b""

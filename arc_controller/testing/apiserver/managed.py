@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from arc_controller.testing.apiserver import errors, fieldset
 from arc_controller.testing.apiserver.apply import merge_applied, prune_given_up
 from arc_controller.testing.apiserver.fieldset import Fields
@@ -47,6 +49,8 @@ _NOT_COMPARED = (
     "selfLink",
 )
 _MAX_UPDATE_MANAGERS = 10
+_KUBECTL = "kubectl"
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 # What an object of a built-in kind looks like before anything is set in it.
 _EMPTY: dict[str, Object] = {
@@ -214,7 +218,9 @@ class FieldManager:
         changed, _ = fieldset.compare(_comparable(base), _comparable(merged), node)
         changed = self._relevant(resource, changed, subresource)
         if not force:
-            _refuse_conflicts(managers, me, changed)
+            _refuse_conflicts(managers, me, changed, _allowed(call, old, node))
+        if call.manager == _KUBECTL:
+            _note_last_applied(merged, config)
         call.applied = managers
         call.applied_as = me
         result: Object = merged
@@ -297,12 +303,38 @@ def _same_but_times(one: list[Object], other: list[Object]) -> bool:
     return plain(one) == plain(other)
 
 
-def _refuse_conflicts(managers: Managers, me: _Id, changed: Fields) -> None:
+def _allowed(call: Call, live: Object, node: Node) -> Fields:
+    """Fields that kubectl applied before it did so on the server: it may take them over."""
+    if call.manager != _KUBECTL:
+        return {}
+    noted = ((live.get("metadata") or {}).get("annotations") or {}).get(_LAST_APPLIED)
+    try:
+        return fieldset.applied(decode_json(noted), node) if noted else {}
+    except msgspec.DecodeError:
+        return {}
+
+
+def _note_last_applied(merged: Object, config: Object) -> None:
+    """kubectl's annotation follows what it applies, where it is there already."""
+    annotations = merged["metadata"].get("annotations") or {}
+    if _LAST_APPLIED not in annotations:
+        return
+    metadata = dict(config.get("metadata") or {})
+    metadata.pop("managedFields", None)
+    own = dict(metadata.get("annotations") or {})
+    own.pop(_LAST_APPLIED, None)
+    noted = {**config, "metadata": {**metadata, "annotations": own}}
+    annotations[_LAST_APPLIED] = msgspec.json.encode(noted, order="sorted").decode() + "\n"
+
+
+def _refuse_conflicts(managers: Managers, me: _Id, changed: Fields, allowed: Fields) -> None:
     conflicts: list[tuple[str, str]] = []
     for key, entry in managers.entries.items():
         if key == me:
             continue
         shared = fieldset.intersection(entry.fields, changed)
+        if shared and allowed:
+            shared = fieldset.difference(shared, allowed)
         if shared:
             text = _manager_text(key, entry)
             conflicts += [(text, path) for path in fieldset.paths(shared)]
