@@ -7,12 +7,10 @@ configuration (`officialclient`) or a pod's own token (`incluster`).
 from __future__ import annotations
 
 import asyncio
-import os
 import random as random_
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,8 +20,9 @@ from yarl import URL
 
 import arc_controller
 from arc_controller.runtime import sessions
-from arc_controller.runtime.errors import ConfigurationError, TransportError, error_from_response
+from arc_controller.runtime.errors import TransportError, error_from_response
 from arc_controller.runtime.ratelimit import TokenBucket
+from arc_controller.runtime.retries import Call, NoAnswer, RetryPolicy
 from arc_controller.runtime.transport import Response
 
 if TYPE_CHECKING:
@@ -35,7 +34,8 @@ CALL_SECONDS = 60.0
 """One attempt of a call takes no longer."""
 CONNECT_SECONDS = 10.0
 CALL_CONNECTIONS = 100
-JSON_PATCH = "application/json-patch+json"
+URGENT = "/apis/coordination.k8s.io/"
+"""Leases: a leader that waited behind its own burst would lose its office."""
 
 _log = structlog.get_logger(__name__)
 
@@ -59,27 +59,6 @@ class Connection(Protocol):
 
     async def renew(self) -> bool:
         """The server refused the credentials: get others. False if there are none to get."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often, and after how many seconds, a call is sent again.
-
-    `delay` is what the server asked for with ``Retry-After`` (not more than `cap`), or a jittered
-    exponential backoff from `base`.
-    """
-
-    refused: int = 8
-    """Retries after 429, or 5xx where the call may be repeated."""
-    broken: int = 3
-    """Retries after a connection that could not be made or broke."""
-    base: float = 0.1
-    cap: float = 30.0
-
-    def delay(self, attempt: int, retry_after: str, random: random_.Random) -> float:
-        if retry_after.isascii() and retry_after.isdecimal():
-            return min(self.cap, float(retry_after)) + random.uniform(0, self.base)
-        return min(self.cap, self.base * 2.0**attempt) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +87,11 @@ class HttpTransport:
     - 500, 502, 503 and 504 are repeated for GET; for PATCH, PUT and DELETE only when the server
       says ``Retry-After``, and for POST never: the first one may have taken effect.
     - A connection that could not be made is tried again; one that broke only for GET. Otherwise
-      `TransportError` leaves the question open whether a write took effect.
+      `TransportError` leaves the question open whether a write took effect. (A kept connection
+      that the server closed is replaced by aiohttp for PUT and DELETE, too: both are idempotent.)
     - 401 is answered once by renewing the credentials.
-    - At most `qps` requests a second leave, after a burst of `burst` (``qps=0``: no limit).
+    - At most `qps` requests a second leave, after a burst of `burst` (``qps=0``: no limit); those
+      about leases do not wait.
 
     Logs name method, path and status, never headers or bodies. Every method may be cancelled at
     any moment.
@@ -162,7 +143,9 @@ class HttpTransport:
         """
         from arc_controller.runtime import officialclient
 
-        connection = await officialclient.connect(find_kubeconfig(kubeconfig), context)
+        connection = await officialclient.connect(
+            officialclient.find_kubeconfig(kubeconfig), context
+        )
         return cls(connection, qps=qps, burst=burst, user_agent=user_agent, registry=registry)
 
     @property
@@ -183,7 +166,7 @@ class HttpTransport:
 
         Raises `TransportError` when there was no answer.
         """
-        call = _Call(method, path, content_type)
+        call = Call(method, path, content_type)
         try:
             async with asyncio.timeout(timeout):
                 return await self._persist(call, self._url(path, query), body)
@@ -206,16 +189,16 @@ class HttpTransport:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    async def _persist(self, call: _Call, url: URL, body: bytes | None) -> Response:
+    async def _persist(self, call: Call, url: URL, body: bytes | None) -> Response:
         refused = broken = 0
         renewed = False
         while True:
-            waited = await self._limiter.acquire()
+            waited = 0.0 if call.path.startswith(URGENT) else await self._limiter.acquire()
             if self._metrics is not None:
                 self._metrics.limiter.labels(call.method, self._host).observe(waited)
             try:
                 response = await self._send(call, url, body)
-            except _NoAnswer as error:
+            except NoAnswer as error:
                 if not (error.unsent or call.method == "GET") or broken >= self._retries.broken:
                     raise TransportError(f"{call}: {error}") from error.__cause__
                 delay = self._retries.delay(broken, "", self._random)
@@ -238,7 +221,7 @@ class HttpTransport:
                 self._metrics.retries.labels(reason[:3], call.method, self._host).inc()
             await asyncio.sleep(delay)
 
-    async def _send(self, call: _Call, url: URL, body: bytes | None) -> Response:
+    async def _send(self, call: Call, url: URL, body: bytes | None) -> Response:
         session = self._session(calls=True)
         headers = await self._with_authorization()
         if body is not None:
@@ -259,7 +242,7 @@ class HttpTransport:
                 code = str(answer.status)
                 return Response(answer.status, content, answer.headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _NoAnswer(error) from error
+            raise NoAnswer(error) from error
         finally:
             self._count(call.method, code, started)
 
@@ -298,7 +281,7 @@ class HttpTransport:
                     async with answer:
                         body = await answer.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise TransportError(f"{call}: {_NoAnswer(error)}") from error
+                raise TransportError(f"{call}: {NoAnswer(error)}") from error
             finally:
                 self._count("WATCH", code, started)
             if answer.status == 401 and not renewed and await self._connection.renew():
@@ -342,63 +325,8 @@ class HttpTransport:
         self._metrics.duration.labels(verb, self._host).observe(seconds)
 
 
-def find_kubeconfig(explicit: str | None = None) -> str | None:
-    """The kubeconfig to use (maybe several, separated as in ``PATH``); None in a pod without one.
-
-    Raises `ConfigurationError` if there is nothing that says where the API server is.
-    """
-    if explicit:
-        if not Path(explicit).expanduser().is_file():
-            raise ConfigurationError(f"kubeconfig {explicit!r}: there is no such file")
-        return explicit
-    listed = os.environ.get("KUBECONFIG", "")
-    if listed:
-        if not any(Path(p).expanduser().is_file() for p in listed.split(os.pathsep) if p):
-            raise ConfigurationError(f"KUBECONFIG is {listed!r}: there is no such file")
-        return listed
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return None
-    default = Path.home() / ".kube" / "config"
-    if default.is_file():
-        return str(default)
-    raise ConfigurationError(
-        "no Kubernetes cluster: set KUBECONFIG to a kubeconfig file, "
-        f"or put one at {default}, or run in a pod"
-    )
-
-
 _CALL_TIMEOUT = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-_PASSING = frozenset({500, 502, 503, 504})
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    method: str
-    path: str
-    content_type: str
-
-    def may_repeat(self, status: int, retry_after: str) -> bool:
-        if status == 429:
-            return True
-        if status not in _PASSING or self.method == "POST" or self.content_type == JSON_PATCH:
-            return False
-        return self.method == "GET" or bool(retry_after)
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path}"
-
-
-class _NoAnswer(Exception):
-    def __init__(self, error: Exception) -> None:
-        self.unsent = isinstance(
-            error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
-        ) and not isinstance(error, aiohttp.ClientSSLError)
-        if isinstance(error, TimeoutError):
-            text = "no connection in time" if self.unsent else "no answer in time"
-        else:
-            text = str(error) or type(error).__name__
-        super().__init__(text)
 
 
 async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[bytes, None]:
@@ -413,7 +341,7 @@ async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[by
                 if line:
                     yield line
     except (aiohttp.ClientError, OSError) as error:
-        raise TransportError(f"{call}: the connection broke: {_NoAnswer(error)}") from error
+        raise TransportError(f"{call}: the connection broke: {NoAnswer(error)}") from error
     # What is left is half an event: the server ends each with a newline.
 
 

@@ -19,6 +19,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
@@ -56,6 +57,31 @@ async def connect(kubeconfig: str | None, context: str | None = None) -> Officia
     except Exception as error:  # Whatever it met: there is no configuration.
         source = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
         raise ConfigurationError(f"{source} cannot be used: {error}") from error
+
+
+def find_kubeconfig(explicit: str | None = None) -> str | None:
+    """The kubeconfig to use (maybe several, separated as in ``PATH``); None in a pod without one.
+
+    Raises `ConfigurationError` if there is nothing that says where the API server is.
+    """
+    if explicit:
+        if not Path(explicit).expanduser().is_file():
+            raise ConfigurationError(f"kubeconfig {explicit!r}: there is no such file")
+        return explicit
+    listed = os.environ.get("KUBECONFIG", "")
+    if listed:
+        if not any(Path(p).expanduser().is_file() for p in listed.split(os.pathsep) if p):
+            raise ConfigurationError(f"KUBECONFIG is {listed!r}: there is no such file")
+        return listed
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    default = Path.home() / ".kube" / "config"
+    if default.is_file():
+        return str(default)
+    raise ConfigurationError(
+        "no Kubernetes cluster: set KUBECONFIG to a kubeconfig file, "
+        f"or put one at {default}, or run in a pod"
+    )
 
 
 class OfficialConnection:

@@ -176,26 +176,24 @@ class Reflector(Generic[K]):
             retry_after = response.headers.get("Retry-After", "")
             call = f"GET {self._path}"
             raise error_from_response(response.status, response.body, call, retry_after)
-        meta = self._decode_page(response.body)
-        self._token = meta.continue_
+        page = _decode_page(response.body)
+        objects: list[K] = []
+        for count, item in enumerate(page.items, 1):
+            obj = self._decode(item)
+            if isinstance(obj, self._kind):
+                objects.append(obj)
+            if count % BATCH == 0:
+                await asyncio.sleep(0)
+        self._pages += objects
+        self._token = page.metadata.continue_
         if self._token:
             return
-        self._sink.replaced(self._pages, frozenset(self._unreadable), meta.resource_version)
-        self.version = meta.resource_version
+        version = page.metadata.resource_version
+        self._sink.replaced(self._pages, frozenset(self._unreadable), version)
+        self.version = version
         self._pages = []
         self._paginate = True
         self.state = State.WATCHING
-
-    def _decode_page(self, body: bytes) -> ListMeta:
-        try:
-            page = self._scheme.decode_list(self._kind, body)
-        except msgspec.ValidationError:
-            raw = _decode_raw_page(body)  # Some object does not fit: find out which.
-            objects = [self._decode(item) for item in raw.items]
-            self._pages += [obj for obj in objects if isinstance(obj, self._kind)]
-            return raw.metadata
-        self._pages += page.items
-        return page.metadata
 
     # --- watching ---------------------------------------------------------------------------------
 
@@ -310,7 +308,7 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _RawPage(msgspec.Struct):
+class _Page(msgspec.Struct):
     metadata: ListMeta
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
@@ -327,7 +325,7 @@ class _Least(msgspec.Struct):
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
-_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+_decode_page = msgspec.json.Decoder(_Page).decode
 _decode_status = msgspec.json.Decoder(Status).decode
 _decode_partial = msgspec.json.Decoder(KubeObject).decode
 _least = msgspec.json.Decoder(_Least).decode

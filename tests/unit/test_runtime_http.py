@@ -17,7 +17,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from arc_controller.runtime.errors import Gone, TransportError, Unauthorized
-from arc_controller.runtime.http import HttpTransport, PlainConnection, RetryPolicy
+from arc_controller.runtime.http import HttpTransport, PlainConnection
+from arc_controller.runtime.retries import RetryPolicy
 
 Answer = web.StreamResponse | Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = RetryPolicy(refused=3, broken=2, base=0.001, cap=0.01)
@@ -306,6 +307,16 @@ async def test_requests_leave_at_the_rate_that_was_asked_for(server: Server) -> 
         await asyncio.gather(*(transport.request("GET", "/x") for _ in range(10)))
         # Five at once, five more at 50 a second: it cannot be faster than that.
         assert loop.time() - started >= 0.1
+
+
+async def test_leases_do_not_wait_behind_a_burst(server: Server) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/leader"
+    async with transport_to(server, qps=0.001, burst=1) as transport:
+        await transport.request("GET", "/x")
+        waiting = asyncio.create_task(transport.request("GET", "/x"))
+        assert (await transport.request("PUT", leases, body=b"{}")).status == 200
+        assert not waiting.done()
+        waiting.cancel()
 
 
 # --- credentials ----------------------------------------------------------------------------------

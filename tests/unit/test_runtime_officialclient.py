@@ -21,8 +21,8 @@ from aiohttp import web
 
 from arc_controller.runtime import officialclient
 from arc_controller.runtime.errors import ConfigurationError, TransportError
-from arc_controller.runtime.http import HttpTransport, find_kubeconfig
-from arc_controller.runtime.officialclient import OfficialConnection
+from arc_controller.runtime.http import HttpTransport
+from arc_controller.runtime.officialclient import OfficialConnection, find_kubeconfig
 from arc_controller.testing.loop import simulated
 from tests.unit.authority import Authority
 
