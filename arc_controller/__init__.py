@@ -1,3 +1,3 @@
-"""Runner scale sets for Kubernetes: controllers, listener, and the library they are written with."""
+"""Runner scale sets for Kubernetes: the controllers, the listener and the library beneath."""
 
 __version__ = "0.14.0"
