@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random as random_
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.informer import EventHandler, Informer, Scope, Transform
@@ -31,6 +31,9 @@ class Cache:
     What `get` and `list` return is shared and must not be changed.
     """
 
+    on_new: ClassVar[Callable[[Cache], None] | None] = None
+    """Called with every new cache; `arc_controller.testing.mutations` finds them all through it."""
+
     def __init__(
         self,
         transport: Transport,
@@ -52,6 +55,8 @@ class Cache:
         self._informers: dict[type[KubeObject], Informer[Any]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._detect_mutations = False
+        if Cache.on_new is not None:
+            Cache.on_new(self)
 
     def informer(self, kind: type[K]) -> Informer[K]:
         """The kind's informer; made when first asked for, and started if the cache runs."""
@@ -144,7 +149,9 @@ class Cache:
     @detect_mutations.setter
     def detect_mutations(self, value: bool) -> None:
         if not value:
-            raise ValueError("the detection of mutations cannot be turned off again")
+            if self._detect_mutations:
+                raise ValueError("the detection of mutations cannot be turned off again")
+            return
         self._detect_mutations = True
         for informer in self._informers.values():
             informer.store.detect_mutations()

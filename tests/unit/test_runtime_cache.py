@@ -19,6 +19,7 @@ from arc_controller.runtime.objects import KubeObject, LabelSelector, Namespaced
 from arc_controller.runtime.store import Store
 from arc_controller.testing.apiserver import ApiServer, messages
 from arc_controller.testing.loop import now, simulated
+from arc_controller.testing.mutations import mutations_detected
 from arc_controller.testing.transport import InProcessTransport, Listener
 
 NS = "default"
@@ -362,8 +363,24 @@ def test_without_the_detector_mutations_are_not_looked_for() -> None:
     assert store.get(obj.key) is obj
 
 
+def test_every_cache_of_a_test_can_be_checked_at_its_end() -> None:
+    def play(*, mutate: bool) -> None:
+        with mutations_detected() as caches:
+            cache = Cache(InProcessTransport(ApiServer()), SCHEME)
+            assert caches == [cache]
+            obj = config("one")
+            cache.informer(ConfigMap).store.put(obj)
+            if mutate:
+                obj.data["x"] = "1"
+
+    play(mutate=False)
+    with pytest.raises(CachedObjectMutated, match="cached ConfigMap default/one"):
+        play(mutate=True)
+
+
 def test_the_detector_stays_on() -> None:
     cache = Cache(InProcessTransport(ApiServer()), SCHEME)
+    cache.detect_mutations = False
     cache.detect_mutations = True
     with pytest.raises(ValueError, match="cannot be turned off"):
         cache.detect_mutations = False
