@@ -148,13 +148,9 @@ class Cache:
 
     @detect_mutations.setter
     def detect_mutations(self, value: bool) -> None:
-        if not value:
-            if self._detect_mutations:
-                raise ValueError("the detection of mutations cannot be turned off again")
-            return
-        self._detect_mutations = True
+        self._detect_mutations = value
         for informer in self._informers.values():
-            informer.store.detect_mutations()
+            informer.store.detect_mutations(value)
 
     def check_mutations(self) -> None:
         """Raises `CachedObjectMutated`; does nothing unless `detect_mutations` is on."""

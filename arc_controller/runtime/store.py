@@ -102,9 +102,11 @@ class Store(Generic[K]):
         if self._detector is not None:
             self._detector.forget(key)
 
-    def detect_mutations(self) -> None:
-        """From now on reads raise `CachedObjectMutated` for what was changed in place."""
-        if self._detector is None:
+    def detect_mutations(self, on: bool = True) -> None:
+        """From now on reads raise `CachedObjectMutated` for what was changed in place; or not."""
+        if not on:
+            self._detector = None
+        elif self._detector is None:
             self._detector = MutationDetector(self._kind.__name__)
             for key, obj in self._objects.items():
                 self._detector.remember(key, obj)
