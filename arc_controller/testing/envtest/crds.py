@@ -80,7 +80,7 @@ async def _served(rest: Rest, name: str) -> None:
         crd = await rest.request("GET", f"{_PATH}/{name}")
         conditions = {
             condition["type"]: condition
-            for condition in crd.get("status", {}).get("conditions", [])
+            for condition in crd.get("status", {}).get("conditions") or ()
         }
         for kind, bad in _TROUBLE.items():
             if conditions.get(kind, {}).get("status") == bad:
