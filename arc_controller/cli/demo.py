@@ -158,8 +158,11 @@ class Demo:
             )
             await self._tear_down()
         finally:
+            if options.kill_manager_at is not None and not killing.done():
+                self._view.say("everything was over before the manager was to be killed")
             await _end(killing)
         self._show()
+        self._view.close()
         self._report(requests)
         return self._last_line()
 
@@ -167,7 +170,10 @@ class Demo:
         moment = self._options.kill_manager_at
         if moment is None:
             return
-        seconds = self._random.uniform(0.0, 8.0) if isinstance(moment, str) else moment
+        if isinstance(moment, str):
+            longest = 2.5 + self._options.job_seconds + self._options.jobs / 40
+            moment = self._random.uniform(0.0, longest)
+        seconds = float(moment)
         await asyncio.sleep(seconds)
         await self._manager.kill()
         self._view.say(f"the manager was killed {seconds:.1f} s after the jobs were queued")
@@ -286,7 +292,6 @@ class Demo:
         registrations = len(self._service.runners)
         for kind, namespace, name in sorted(left):
             self._view.say(f"left: {kind} {namespace}/{name}")
-        self._view.close()
         print(
             f"demo: {completed} jobs completed, {lost} lost, {len(left)} objects left, "
             f"{registrations} registrations left",

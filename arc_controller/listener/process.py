@@ -11,10 +11,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -31,13 +31,11 @@ from arc_controller.api import SCHEME
 from arc_controller.listener.assembly import assemble, job_metrics
 from arc_controller.listener.config import ConfigError, ListenerConfig, load_config
 from arc_controller.listener.errors import ListenerError
+from arc_controller.listener.server import serve_metrics
 from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.errors import ConfigurationError
 from arc_controller.runtime.logs import configure_logging
 from arc_controller.runtime.transport import Transport
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 CONFIG_PATH: Final = "LISTENER_CONFIG_PATH"
 TERMINATION_LOG: Final = Path("/dev/termination-log")
@@ -57,8 +55,9 @@ def main(environ: Mapping[str, str] | None = None) -> int:
     except ConfigError as error:
         return _give_up(str(error), MISCONFIGURED)
     configure_logging(config.log_level or "info", config.log_format or "text")
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_until_stopped(config, environ))
+    # Not uvloop: it would cost 2 MiB, and a single listener has nothing for it to do. Whoever runs
+    # many in one process should use it: its TLS connections are a quarter of the size.
+    return asyncio.run(_until_stopped(config, environ))
 
 
 async def _until_stopped(config: ListenerConfig, environ: Mapping[str, str]) -> int:
@@ -96,17 +95,12 @@ async def serve(config: ListenerConfig, environ: Mapping[str, str]) -> None:
     log.info("starting", version=arc_controller.__version__, config=repr(config))
     async with AsyncExitStack() as stack:
         metrics = job_metrics(config)
-        registry: CollectorRegistry | None = None
         if config.metrics_host_port is not None:
-            # Only now: a listener that nobody scrapes does without prometheus_client.
-            from arc_controller.listener.server import make_registry, serve_metrics
-
-            registry = make_registry([metrics])
             host, port = config.metrics_host_port
             await stack.enter_async_context(
-                serve_metrics(registry, host, port, config.metrics_endpoint)
+                serve_metrics([metrics], host, port, config.metrics_endpoint)
             )
-        transport = await open_transport(environ, registry)
+        transport = await open_transport(environ)
         stack.push_async_callback(transport.close)
         actions = await open_actions_client(config, environ)
         stack.push_async_callback(actions.aclose)
@@ -114,9 +108,7 @@ async def serve(config: ListenerConfig, environ: Mapping[str, str]) -> None:
         await listener.run()
 
 
-async def open_transport(
-    environ: Mapping[str, str], registry: CollectorRegistry | None = None
-) -> Transport:
+async def open_transport(environ: Mapping[str, str]) -> Transport:
     """The API server of the pod we run in, or the one that ``KUBECONFIG`` names."""
     agent = f"arc_controller-listener/{arc_controller.__version__}"
     kubeconfig = environ.get("KUBECONFIG", "")
@@ -124,12 +116,10 @@ async def open_transport(
         # The official client reads kubeconfigs, and costs half of our memory: not in a cluster.
         from arc_controller.runtime.http import HttpTransport
 
-        return await HttpTransport.from_environment(
-            kubeconfig=kubeconfig or None, user_agent=agent, registry=registry
-        )
+        return await HttpTransport.from_environment(kubeconfig=kubeconfig or None, user_agent=agent)
     from arc_controller.runtime.incluster import InClusterTransport
 
-    return InClusterTransport(user_agent=agent, registry=registry)
+    return InClusterTransport(user_agent=agent)
 
 
 async def open_actions_client(config: ListenerConfig, environ: Mapping[str, str]) -> ActionsClient:
@@ -167,12 +157,3 @@ def _give_up(sentence: str, status: int) -> int:
         if TERMINATION_LOG.exists():
             TERMINATION_LOG.write_text(sentence[:4096])
     return status
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -73,8 +73,7 @@ class Scraped:
     """What Prometheus makes of it."""
 
     def __init__(self, *metrics: JobMetrics) -> None:
-        body, self.content_type = exposition(*metrics)
-        self.text = body.decode()
+        self.text = exposition(metrics)
         families = list(text_string_to_metric_families(self.text))
         self.types = {family.name: family.type for family in families}
         self.samples = [sample for family in families for sample in family.samples]
@@ -227,7 +226,6 @@ def test_many_listeners_share_one_page_with_each_family_once() -> None:
         "namespace": "runners",
     }
     assert scraped.value("gha_min_runners", **labels) == 2
-    assert scraped.content_type.startswith("text/plain; version=0.0.4")
 
 
 def test_the_default_buckets_are_those_of_the_field() -> None:
@@ -248,3 +246,11 @@ def test_every_definition_is_labelled_as_the_field_expects() -> None:
             done = "completed" in definition.name or "execution" in definition.name
             expected = (*job, "job_result") if done else job
         assert definition.labels == expected
+
+
+def test_label_values_are_escaped() -> None:
+    metrics = JobMetrics(IDENTITY)
+    name = 'say "hi"\\now\n'
+    metrics.job_started(started(job_display_name=name))
+    (labels,) = Scraped(metrics).labels("gha_started_jobs_total")
+    assert labels["job_name"] == name
