@@ -81,7 +81,9 @@ REPLACEMENT_PAUSE: Final = timedelta(seconds=10)
 """The least age of a pod that the cluster threw out before it is replaced: where every new pod is
 evicted at once, that would be a loop."""
 
-DELETIONS_REMEMBERED: Final = 10_000
+STATUS_PATIENCE: Final = 1.0
+"""Seconds that the first status waits for the pod to be ready, to be written as one patch."""
+REMEMBERED: Final = 10_000
 
 REGISTERED: Final = "Registered"
 WITHIN_QUOTA: Final = "WithinQuota"
@@ -111,8 +113,11 @@ class EphemeralRunnerReconciler:
         self._version = config.version
         self._events = events
         self._now = now
-        self._deleted: TTLCache[str, None] = TTLCache(
-            DELETIONS_REMEMBERED, 60.0, timer=lambda: asyncio.get_running_loop().time()
+        self._deleted: TTLCache[str, None] = TTLCache(REMEMBERED, 60.0, timer=_loop_time)
+        # Ids that are not in the status yet, and since when there has been a pod. The secret has
+        # them too: this saves reading it.
+        self._started: TTLCache[str, tuple[int, float]] = TTLCache(
+            REMEMBERED, 60.0, timer=_loop_time
         )
 
     async def reconcile(self, key: NamespacedName) -> Result:
@@ -241,6 +246,10 @@ class EphemeralRunnerReconciler:
             return await self._fail(runner, Reason.INVALID_POD, str(error))
 
         self._recovered(runner, WITHIN_QUOTA, "The pod was created")
+        if obj.status.runner_id == 0:
+            # Pods that are quick are ready in a moment: then one patch says both.
+            self._started[obj.uid] = (runner_id, _loop_time())
+            return Result(requeue_after=STATUS_PATIENCE)
         await runner.patch_status(self._client)
         return Result()
 
@@ -292,10 +301,17 @@ class EphemeralRunnerReconciler:
 
     async def _publish(self, runner: LazyCopy[EphemeralRunner], pod: Pod) -> Result:
         """The pod starts or runs: Pending once, and `ready` as the pod's own condition says."""
-        obj = runner.obj
+        obj, ready = runner.obj, is_ready(pod)
+        runner_id, started = self._started.get(obj.uid, (0, 0.0))
+        if not obj.status.runner_id and runner_id and not ready:
+            left = started + STATUS_PATIENCE - _loop_time()
+            if left > 0:
+                return Result(requeue_after=left)
+
         if not obj.status.runner_id:
             try:
-                runner_id = await self._registrar.known_id(obj)
+                if not runner_id:
+                    runner_id = await self._registrar.known_id(obj)
                 if not runner_id and not has_started(pod):
                     runner_id = await self._registrar.registered(obj)
             except NameTaken as error:
@@ -308,13 +324,13 @@ class EphemeralRunnerReconciler:
                 return await self._cannot_register(runner, error)
             self._note_registration(runner, runner_id)
 
-        ready = is_ready(pod)
         if obj.status.ready != ready:
             runner.mutate().status.ready = ready
         if not obj.status.phase:
             runner.mutate().status.phase = Phase.PENDING
         wait = self._note_start(runner, pod)
         await runner.patch_status(self._client)
+        self._started.pop(obj.uid, None)
         return Result(requeue_after=wait)
 
     def _note_start(self, runner: LazyCopy[EphemeralRunner], pod: Pod) -> float | None:
@@ -542,3 +558,7 @@ def _is_false(runner: EphemeralRunner, type_: str, reason: str = "") -> bool:
     if condition is None or condition.status != "False":
         return False
     return not reason or condition.reason == reason
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -248,8 +248,6 @@ class EphemeralRunnerSetReconciler:
             result = await self._scale_up(runner_set, runners, missing - lingering, memory)
             return _sooner(result, Result(requeue_after=linger_end if lingering else None))
 
-        if runners.total >= request.replicas:
-            memory.expectations.answer(request)
         if request.patch_id == 0 and runners.total > request.replicas:
             return await self._scale_down(runner_set, runners, memory)
 

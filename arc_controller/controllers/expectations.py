@@ -15,11 +15,14 @@ from arc_controller.api.v1alpha1 import EphemeralRunner, EphemeralRunnerSet
 VERIFY_AFTER: Final = 30.0
 """Seconds after which a created runner that the cache still does not show is looked for."""
 
-LINGER: Final = 3.0
-"""Seconds for which a runner that went away by itself keeps its place.
+LINGER: Final = 1.0
+LINGER_EACH: Final = 0.005
+LONGEST_LINGER: Final = 5.0
+"""Seconds for which a runner that went away by itself keeps its place; longer the more of them do.
 
 It has ended its job, and the number of runners that the listener asked for may still count that
-job: replacing it at once would create a runner for a job that is already over.
+job: replacing it at once would create a runner for a job that is already over. If the listener has
+not said otherwise by then, the place is free.
 """
 
 
@@ -86,8 +89,11 @@ class Expectations:
     def complete(self, cached: Sequence[EphemeralRunner], now: float) -> list[EphemeralRunner]:
         """The set's runners: those in the cache, and those that it does not show yet."""
         present = frozenset(runner.uid for runner in cached)
-        for uid in self._seen - present - self._removed:
-            self._lingering[uid] = now + LINGER
+        gone = self._seen - present - self._removed
+        if gone:
+            many = len(gone) + len(self._lingering)
+            end = now + min(LINGER + LINGER_EACH * many, LONGEST_LINGER)
+            self._lingering |= dict.fromkeys(sorted(gone), end)
         self._seen = present
         self._removed &= present
         for runner in cached:
@@ -134,7 +140,7 @@ class Expectations:
         self._owed, self._answered = request, None
 
     def answer(self, request: Request) -> None:
-        """There are (or were) as many runners as the request asked for."""
+        """All that the request asked for has been created."""
         self._owed, self._answered = None, request
 
     def reopen(self) -> None:

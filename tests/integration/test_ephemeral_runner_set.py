@@ -19,6 +19,7 @@ from arc_controller.api.v1alpha1 import (
 )
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.testing.actions import Call
+from arc_controller.testing.kubelet import PodBehaviour
 from arc_controller.testing.loop import now, simulated
 from tests.integration.runners import (
     FINALIZERS,
@@ -164,16 +165,47 @@ async def test_a_request_is_acted_on_once_also_across_a_restart() -> None:
 
 
 @simulated
-async def test_a_request_that_is_fulfilled_already_is_answered_too() -> None:
+async def test_when_the_jobs_of_a_request_are_over_nothing_is_created_without_a_new_one() -> None:
     async with cluster() as here:
         here.add_set(3, 1)
         await here.settle()
-        await here.ask(2, 2)  # one job ended; the runners of the others are busy
-        await here.settle()
         for name in await here.names():
             await here.runner_exits(0, name)
-        await here.settle(60)
+        await here.settle(120)
         assert await here.names() == []
+        assert here.calls().count("create ephemeralrunners") == 3
+
+
+@simulated
+async def test_a_job_that_follows_another_gets_a_runner_soon_after_the_other_ones_is_gone() -> None:
+    async with cluster() as here:
+        here.add_set(1, 1)
+        await here.settle()
+        (first,) = await here.names()
+        await here.job_started(first)
+        await here.ask(1, 2)  # its job has ended, and another one wants a runner
+        await here.settle()
+        assert await here.names() == [first]
+        await here.runner_exits(0, first)
+        await here.settle(2)
+        assert len(await here.names()) == 1
+
+
+@simulated
+async def test_a_place_that_is_kept_for_a_moment_is_filled_by_the_same_request() -> None:
+    async with cluster() as here:
+        here.add_set(1, 1)
+        await here.settle()
+        (first,) = await here.names()
+        await here.job_started(first)
+        await here.settle()
+        await here.runner_exits(0, first)
+        await here.until(lambda: _is_empty(here))
+        await here.ask(3, 2)
+        await here.settle(0.5)
+        assert len(await here.names()) == 2  # perhaps one of the three jobs is over already
+        await here.settle(2)
+        assert len(await here.names()) == 3
 
 
 @simulated
@@ -939,9 +971,11 @@ async def test_the_spec_is_never_written_whatever_happens() -> None:
 
 
 @simulated
-async def test_requests_per_runner_stay_within_the_budget() -> None:
+@pytest.mark.parametrize("pull, status_patches", [(0.0, 1), (5.0, 2)], ids=["quick", "slow"])
+async def test_requests_per_runner_stay_within_the_budget(pull: float, status_patches: int) -> None:
     jobs = 100
     async with cluster(kubelet=True) as here:
+        here.kubelet.behave = lambda _pod: PodBehaviour(pull=pull)
         here.add_set()
         await here.settle()
         here.forget()
@@ -958,7 +992,7 @@ async def test_requests_per_runner_stay_within_the_budget() -> None:
         created = here.calls().count("create ephemeralrunners")
         assert created == jobs
         by_kind = Counter(here.calls())
-        assert sum(by_kind.values()) <= 9 * jobs + 20, by_kind
+        assert sum(by_kind.values()) <= (7 + status_patches) * jobs + 10, by_kind
         about_runners: dict[str, int] = {
             kind: count for kind, count in by_kind.items() if "ephemeralrunnersets" not in kind
         }
@@ -967,7 +1001,7 @@ async def test_requests_per_runner_stay_within_the_budget() -> None:
             "create ephemeralrunners": jobs,
             "create secrets": jobs,
             "create pods": jobs,
-            "patch ephemeralrunners/status": 2 * jobs,
+            "patch ephemeralrunners/status": status_patches * jobs,
             "delete ephemeralrunners": jobs,
             "delete pods": jobs,
             "delete secrets": jobs,

@@ -19,7 +19,14 @@ from arc_controller.api.v1alpha1 import (
     Phase,
     Proxy,
 )
-from arc_controller.controllers.expectations import LINGER, VERIFY_AFTER, Expectations, Request
+from arc_controller.controllers.expectations import (
+    LINGER,
+    LINGER_EACH,
+    LONGEST_LINGER,
+    VERIFY_AFTER,
+    Expectations,
+    Request,
+)
 from arc_controller.controllers.runner_fanout import each, raise_first
 from arc_controller.controllers.runner_sorting import (
     SortedRunners,
@@ -222,9 +229,24 @@ def test_a_runner_that_went_away_by_itself_keeps_its_place_for_a_moment() -> Non
     expectations.complete([runner("a"), runner("b"), runner("c")], 0)
     expectations.removed("uid-b")
     expectations.complete([runner("c")], 10)
-    assert expectations.lingering(10) == (1, LINGER)
-    assert expectations.lingering(11) == (1, LINGER - 1)
-    assert expectations.lingering(10 + LINGER) == (0, 0.0)
+    places, left = expectations.lingering(10)
+    assert (places, left) == (1, pytest.approx(LINGER + LINGER_EACH))
+    assert expectations.lingering(10.5)[1] == pytest.approx(left - 0.5)
+    assert expectations.lingering(10.1 + LINGER) == (0, 0.0)
+
+
+def test_the_more_go_away_the_longer_their_places_are_kept() -> None:
+    expectations = Expectations()
+    many = [runner(f"r{number}") for number in range(2000)]
+    expectations.complete(many, 0)
+    expectations.complete(many[200:], 0)
+    places, left = expectations.lingering(0)
+    assert places == 200
+    assert left == pytest.approx(LINGER + 200 * LINGER_EACH)
+    expectations.complete([], 0)
+    assert expectations.lingering(0)[0] == 2000
+    assert expectations.lingering(LONGEST_LINGER - 0.1)[0] == 1800
+    assert expectations.lingering(LONGEST_LINGER) == (0, 0.0)
 
 
 # --- the gate -----------------------------------------------------------------------------------
