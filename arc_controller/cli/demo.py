@@ -21,6 +21,7 @@ from arc_controller.cli.demo_view import Snapshot, View, make_view
 from arc_controller.testing.actions import FakeActionsService, HttpActionsService, JobState
 from arc_controller.testing.apiserver import ApiServer, HttpApiServer, service_account_user
 from arc_controller.testing.kubelet import FakeKubelet, ListenerProcesses
+from arc_controller.testing.kubelet.listeners import token_kubeconfig
 from arc_controller.testing.transport import InProcessTransport
 
 MANAGER_NAMESPACE: Final = "arc-systems"
@@ -132,7 +133,8 @@ class Demo:
             self._api.install(manifest)
 
     async def _listener_kubeconfig(self, namespace: str, account: str) -> Mapping[str, Any]:
-        return self._http.kubeconfig(service_account_user(namespace, account), namespace)
+        admin = InProcessTransport(self._api, user_agent="fake-kubelet")
+        return await token_kubeconfig(admin, {"server": self._http.url}, namespace, account)
 
     # --- the play
 

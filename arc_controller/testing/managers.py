@@ -17,12 +17,11 @@ from arc_controller.actions import (
     UserAgent,
 )
 from arc_controller.api import SCHEME
-from arc_controller.controllers import ephemeral_runner, ephemeral_runner_set
+from arc_controller.controllers import add_controllers
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.controllers.inputs import Inputs
-from arc_controller.controllers.scopes import cache_scopes
+from arc_controller.controllers.scopes import cache_scopes, cache_transforms
 from arc_controller.controllers.service import ActionsClients
-from arc_controller.controllers.wiring import add_scale_set_controllers
 from arc_controller.runtime.manager import Manager, ManagerOptions
 from arc_controller.runtime.transport import Transport
 from arc_controller.testing.wires import ActionsWire, Requests, Wire, end
@@ -118,7 +117,11 @@ class ManagerHandle:
                 random=Random(parts.random.getrandbits(64)),
             )
 
-        options = replace(parts.options, scopes=parts.options.scopes or cache_scopes(parts.config))
+        options = replace(
+            parts.options,
+            scopes=parts.options.scopes or cache_scopes(parts.config),
+            transforms=parts.options.transforms or cache_transforms(),
+        )
         self._manager = manager = Manager(
             self._wire,
             SCHEME,
@@ -128,9 +131,7 @@ class ManagerHandle:
         )
         manager.cache.detect_mutations = parts.detect_mutations
         clients = ActionsClients(Inputs(manager.api_reader), factory=client)
-        add_scale_set_controllers(manager, parts.config, clients)
-        ephemeral_runner_set.add_to_manager(manager, parts.config, clients)
-        ephemeral_runner.add_to_manager(manager, parts.config, clients)
+        add_controllers(manager, parts.config, clients)
         self._task = asyncio.create_task(self._run(manager, clients), name=self.name)
 
     async def stop(self) -> None:
