@@ -11,16 +11,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
-import yaml
 
 from arc_controller.actions import ActionsClient, Credentials, ProxySettings, UserAgent
 from arc_controller.api import SCHEME
 from arc_controller.api.core import Pod, PodManifest, Secret
+from arc_controller.api.crd import custom_resource_definitions
 from arc_controller.api.scheme import build_scheme
 from arc_controller.api.v1alpha1 import (
     Annotation,
@@ -55,7 +54,6 @@ MANAGER = "manager"
 CONFIG = ControllerConfig(
     namespace=CONTROLLER, image="ghcr.io/acme/arc:0.14.0", version="0.14.0", log_level="debug"
 )
-CRDS = sorted(Path(__file__).parents[2].glob("config/crd/actions.github.com_*.yaml"))
 
 
 def scale_set(
@@ -323,9 +321,7 @@ def scale_set_id(obj: AutoscalingRunnerSet) -> int:
 
 @cache
 def _crds() -> list[dict[str, Any]]:
-    # Parsing these takes longer than any of the tests.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [yaml.load(path.read_text(), Loader=loader) for path in CRDS]
+    return list(custom_resource_definitions())
 
 
 def _scheme() -> Scheme:
