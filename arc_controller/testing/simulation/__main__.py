@@ -31,7 +31,8 @@ def main() -> int:
         if options.history:
             print("\n".join(str(entry) for entry in outcome.history))
         print(
-            f"seed {plan.seed}: {str(outcome.violation or 'ok')[:700]}  [{len(plan.actions)} actions, "
+            f"seed {plan.seed}: {str(outcome.violation or 'ok')[:700]}  "
+            f"[{len(plan.actions)} actions, "
             f"{outcome.seconds:.0f} s simulated in {took:.1f} s, {outcome.entries} entries, "
             f"{outcome.jobs}, {outcome.digest[:12]}]",
             flush=True,

@@ -86,17 +86,33 @@ class Leaks:
             self._crashed("no unexpected exception", f"{event} {dict(context)}\n{trace}")
 
 
+class Capture:
+    """Where log lines go: to ``leaks``, and warnings to ``note`` too, as soon as there are any."""
+
+    leaks: Leaks | None = None
+    note: Callable[[str], None] | None = None
+
+    def line(
+        self, level: str, event: str, context: Mapping[str, Any], trace: str, expected: bool
+    ) -> None:
+        if self.leaks is not None:
+            self.leaks.on_line(level, event, context, trace, is_expected=expected)
+        if self.note is not None and level in ("warning", "error", "exception", "critical"):
+            pairs = " ".join(f"{key}={value}" for key, value in context.items())
+            self.note(f"log {level}: {event} {pairs}"[:600])
+
+
 @contextmanager
-def captured_logs(leaks: Leaks, note: Callable[[str], None]) -> Iterator[None]:
-    """All logs of structlog and of the standard library go to `leaks`, warnings to `note` too."""
+def captured_logs() -> Iterator[Capture]:
+    """Capture all logs, those of structlog and those of the standard library.
+
+    Loggers that were bound before are not affected: begin early.
+    """
+    capture_ = Capture()
 
     def capture(_logger: Any, method: str, event: Any) -> Any:
-        text = str(event.pop("event", ""))
-        trace = str(event.pop("exception", ""))
-        leaks.on_line(method, text, event, trace, is_expected=event.pop("is_expected", False))
-        if method in ("warning", "error", "exception", "critical"):
-            pairs = " ".join(f"{key}={value}" for key, value in event.items())
-            note(f"log {method}: {text} {pairs}"[:600])
+        text, trace = str(event.pop("event", "")), str(event.pop("exception", ""))
+        capture_.line(method, text, event, trace, event.pop("is_expected", False))
         raise structlog.DropEvent
 
     before = structlog.get_config()
@@ -109,13 +125,13 @@ def captured_logs(leaks: Leaks, note: Callable[[str], None]) -> Iterator[None]:
         ],
         cache_logger_on_first_use=False,
     )
-    handler = _Handler(leaks, note)
+    handler = _Handler(capture_)
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG)
     try:
-        yield
+        yield capture_
     finally:
         root.setLevel(level)
         root.handlers[:] = handlers
@@ -138,16 +154,14 @@ def _is_expected(error: BaseException) -> bool:
 
 
 class _Handler(logging.Handler):
-    def __init__(self, leaks: Leaks, note: Callable[[str], None]) -> None:
+    def __init__(self, capture: Capture) -> None:
         super().__init__()
-        self._leaks = leaks
-        self._note = note
+        self._capture = capture
         self._formatter = logging.Formatter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        trace = self._formatter.formatException(record.exc_info) if record.exc_info else ""
-        level = record.levelname.lower()
-        message = record.getMessage()
-        self._leaks.on_line(level, message, {"logger": record.name}, trace)
-        if record.levelno >= logging.WARNING:
-            self._note(f"log {level}: {record.name}: {message}"[:600])
+        info = record.exc_info
+        trace = self._formatter.formatException(info) if info else ""
+        expected = info is not None and info[1] is not None and _is_expected(info[1])
+        context = {"logger": record.name}
+        self._capture.line(record.levelname.lower(), record.getMessage(), context, trace, expected)

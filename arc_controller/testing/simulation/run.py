@@ -59,8 +59,9 @@ class _Simulation:
         self._invariants = invariants
 
     async def run(self) -> Outcome:
-        world = World(self._plan, self._invariants)
-        with captured_logs(world.leaks, world.spectator.note):
+        with captured_logs() as logs:
+            world = World(self._plan, self._invariants)
+            logs.leaks, logs.note = world.leaks, world.spectator.note
             violation = await self._judge(world)
             outcome = self._outcome(world, violation)
             await world.end()

@@ -189,7 +189,8 @@ class World:
         return replace(normal, disruption=disruption)
 
     def _enforce_quota(self, request: Request, info: RequestInfo) -> Response | None:
-        if not self.quotas or info.verb != "create" or info.plural != "pods":
+        creates_pod = (info.verb, info.plural, info.subresource) == ("create", "pods", "")
+        if not self.quotas or not creates_pod:
             return None
         limit = min(quota.pods for quota in self.quotas)
         if info.namespace != RUNNER_NAMESPACE or len(self.runner_pods()) < limit:
@@ -241,7 +242,14 @@ class SimulatedManager(ManagerHandle):
         self.is_wanted = True
         election = None
         if self._elected:
-            election = LeaderElection(LEASE, CONTROLLER_NAMESPACE, identity=self.agent)
+            election = LeaderElection(
+                LEASE,
+                CONTROLLER_NAMESPACE,
+                identity=self.agent,
+                lease_duration=30.0,
+                renew_deadline=20.0,
+                retry_period=5.0,
+            )
         options = replace(self._parts.options, leader_election=election)
         self._parts = replace(self._parts, options=options)
         self._world.spectator.note(f"{self.agent} starts")
