@@ -3,7 +3,10 @@
 Objects and access
     `objects`       metadata, conditions, label selectors; the base of every resource type
     `scheme`        kind ↔ class ↔ REST path
-    `transport`     bytes in, bytes out; `http` makes one from a kubeconfig or the cluster
+    `transport`     bytes in, bytes out; all that the rest knows of the network
+    `http`          the transport over HTTP, configured by
+                    `officialclient` (kubeconfigs) or `incluster` (a pod's own token),
+                    with `sessions`, `retries`, `ratelimit`, `httpmetrics`
     `client`        `Reader`, `Writer`, `Client`: get, list, create, patch, delete
     `errors`        what an API server refuses
     `lazycopy`      `LazyCopy`: change a cached object, write the difference
@@ -11,7 +14,8 @@ Objects and access
 The cache
     `reflector`     follows one kind by list and watch
     `informer`      its objects, with field indexes and event handlers
-    `cache`         all informers
+    `cache`         all informers, each with a `store`
+    `mutation`      finds code that changes what the cache holds, in tests
 
 Controllers
     `workqueue`     `WorkQueue`: what has to be looked at, each item once

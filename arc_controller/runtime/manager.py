@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 CANCEL_TIMEOUT = 3.0
 """Seconds that cancelled work has to clean up. Less than what separates two leaders."""
+PATIENCE = 30.0
+"""Seconds after which we say what we are waiting for."""
 FAREWELL_TIMEOUT = 3.0
 """Seconds for the last events, and for the release of the lease."""
 
@@ -190,7 +192,7 @@ class Manager:
             await server.start()
             log.info("listening", server=server.name, port=server.port)
         self._caches = self._spawn("caches", self.cache.start())
-        await self.cache.wait_for_sync()
+        await self._fill_caches()
         self._has_synced = True
         self._start_runnables()
         if self.elector is not None:
@@ -198,6 +200,18 @@ class Manager:
             self._holding = self._spawn("leader election", self.elector.hold())
         self.elected.set()
         self._start_runnables()
+
+    async def _fill_caches(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await self.cache.wait_for_sync()
+            except TimeoutError:
+                waiting = [each.kind for each in self.cache.informers() if not each.has_synced]
+                log.warning(
+                    "nothing is reconciled before these kinds can be listed",
+                    kinds=[kind.__name__ for kind in waiting],
+                )
 
     def _start_runnables(self) -> None:
         if self._is_stopping or not self._has_synced:

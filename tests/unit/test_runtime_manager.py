@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
 from arc_controller.api import SCHEME
 from arc_controller.api.core import ConfigMap, Pod, Secret
@@ -390,8 +391,10 @@ async def test_stopping_works_before_and_during_the_start() -> None:
         waiting = Process(cluster)
         waiting.manager.cache.informer(ConfigMap)
         cluster.server.faults = _never_answer  # the cache is never filled
-        waiting.start()
-        await asyncio.sleep(100)
+        with capture_logs() as logs:
+            waiting.start()
+            await asyncio.sleep(100)
+        assert [line["kinds"] for line in logs if "kinds" in line] == [["ConfigMap"]] * 3
         assert waiting.manager.readyz.failures() == {"caches": "not filled yet"}
         await waiting.stop()
         with pytest.raises(RuntimeError, match="a manager runs only once"):
