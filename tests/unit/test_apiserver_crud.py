@@ -249,7 +249,10 @@ async def test_metadata_that_is_the_servers_cannot_be_changed(client: LocalClien
     assert changed["creationTimestamp"] == created["metadata"]["creationTimestamp"]
     assert changed["generation"] == 2
     wrong = await client.patch(f"{WIDGETS}/a", {"metadata": {"uid": "other"}})
-    assert wrong.status == 409
+    assert wrong.status == 422
+    assert 'metadata.uid: Invalid value: "other": field is immutable' in wrong.json()["message"]
+    other = {**created, "metadata": {**changed, "uid": "other"}}
+    assert (await client.put(f"{WIDGETS}/a", other)).status == 409
 
 
 async def test_deleting_answers_with_a_status_that_names_the_object(client: LocalClient) -> None:

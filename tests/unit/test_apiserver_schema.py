@@ -196,10 +196,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         'spec.port: Invalid value: "number": spec.port in body must be of type integer,string: '
         '"number"',
     ),
+    ({"url": None, "replicas": 1}, "FieldValueRequired", "spec.url: Required value"),
     (
-        {"url": None},
+        {"url": "x", "tags": [None]},
         "FieldValueTypeInvalid",
-        'spec.url: Invalid value: "null": spec.url in body must be of type string: "null"',
+        'spec.tags[0]: Invalid value: "null": spec.tags[0] in body must be of type string: "null"',
     ),
     (
         {"url": "x", "when": "yesterday"},
@@ -215,7 +216,9 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("spec, reason, message", CASES, ids=[case[2] for case in CASES])
+@pytest.mark.parametrize(
+    "spec, reason, message", CASES, ids=[f"{case[0]} {case[2]}" for case in CASES]
+)
 async def test_what_is_wrong_is_said(
     client: LocalClient, spec: dict[str, Any], reason: str, message: str
 ) -> None:
@@ -235,7 +238,7 @@ async def test_several_problems_are_listed(client: LocalClient) -> None:
     assert len(status["details"]["causes"]) == 2
 
 
-async def test_null_is_allowed_where_nullable_and_gives_way_to_a_default(
+async def test_null_is_kept_where_nullable_and_absent_elsewhere(
     client: LocalClient,
 ) -> None:
     response = await client.post(WIDGETS, widget(url="x", note=None, replicas=None))

@@ -23,6 +23,12 @@ def pod_defaults(attempt: Attempt) -> None:
     spec = attempt.obj.get("spec")
     if not isinstance(spec, dict):
         return
+    if spec.get("priority"):
+        why = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+            "priority admission controller computed 0 from the given PriorityClass name"
+        )
+        raise errors.forbidden("", "pods", attempt.obj["metadata"].get("name", ""), why)
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     tolerations = spec.setdefault("tolerations", [])

@@ -54,14 +54,35 @@ def decode_yaml(body: bytes) -> Any:
 
 def decode_object(request: Request, resource: Resource) -> Object:
     """An object of the resource's kind, as a create or update carries it."""
-    body = decode_body(request)
+    unrecognized = f"the object provided is unrecognized (must be of type {resource.kind}): "
+    summary = _summary(request.body)
+    try:
+        body = decode_body(request)
+    except errors.StatusError as error:
+        if error.code != 400 or media_type(request) == PROTOBUF:
+            raise
+        raise errors.bad_request(
+            f"{unrecognized}couldn't get version/kind; json parse error: {error} ({summary})"
+        ) from None
     if not isinstance(body, dict):
         raise errors.bad_request(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal "
-            f"{json_type(body)} into Go value of type struct {{ APIVersion string; Kind string }}"
+            f"{unrecognized}couldn't get version/kind; json parse error: json: cannot unmarshal "
+            f"{json_type(body)} into Go value of type struct {{ APIVersion string "
+            '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
+            f"({summary})"
         )
+    if resource.custom and not body.get("kind"):
+        shown = request.body.decode(errors="replace")
+        raise errors.bad_request(f"{unrecognized}Object 'Kind' is missing in '{shown}' ({summary})")
     check_kind(body, resource)
     return body
+
+
+def _summary(data: bytes, limit: int = 30) -> str:
+    """The beginning of a body, as the server quotes it."""
+    start = data[:limit]
+    text = start.decode(errors="replace") if data.startswith(b"{") else start.hex()
+    return f"{text} ..." if len(data) > limit else text
 
 
 def check_kind(body: Object, resource: Resource) -> None:
@@ -72,28 +93,22 @@ def check_kind(body: Object, resource: Resource) -> None:
         body["kind"] = kind = resource.kind
     if not api_version and not resource.custom:
         body["apiVersion"] = api_version = resource.api_version
-    if not kind:
-        shown = msgspec.json.encode(body).decode()
-        raise errors.bad_request(f"Object 'Kind' is missing in '{shown}'")
-    if not api_version:
-        shown = msgspec.json.encode(body).decode()
-        raise errors.bad_request(f"Object 'apiVersion' is missing in '{shown}'")
     if api_version != resource.api_version:
         raise errors.bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version "
-            f"({resource.api_version})"
+            f"the API version in the data ({api_version or ''}) does not match the expected API "
+            f"version ({resource.api_version})"
         )
-    if kind != resource.kind:
-        raise errors.bad_request(
-            f"{resource.kind} in version {go_name(resource.version)} cannot be handled as a "
-            f"{resource.kind}: the kind in the data is {kind}"
-            if not resource.custom
-            else f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})"
-        )
-
-
-def go_name(text: str) -> str:
-    return errors.go_quote(text)
+    if kind == resource.kind:
+        return
+    if resource.custom:
+        name = (body.get("metadata") or {}).get("name") or ""
+        problem = errors.invalid_value("kind", kind, f"must be {resource.kind}")
+        raise errors.invalid(resource.group, str(kind), name, [problem])
+    given, wanted = f"{resource.version}.{kind}", f"{resource.group or 'core'}.{resource.kind}"
+    raise errors.bad_request(
+        f"{kind} in version {errors.go_quote(resource.version)} cannot be handled as a "
+        f"{resource.kind}: converting ({given}) to ({wanted}): unknown conversion"
+    )
 
 
 _YAML_LOADER: Any = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 
 from arc_controller.testing.apiserver.errors import (
     FieldError,
@@ -18,10 +17,17 @@ from arc_controller.testing.apiserver.pods import default_pod_spec
 from arc_controller.testing.apiserver.strategy import Call, Strategy, default_in
 
 _SECRET_LIMIT = 1024 * 1024
+_SECRET_KEYS = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
 
 
 class NamespaceStrategy(Strategy):
     returns_deleted = True
+    deletion_counts_grace = False
 
     def prepare_create(self, obj: Object, call: Call) -> None:
         spec = obj.setdefault("spec", {}) or {}
@@ -49,23 +55,19 @@ class NamespaceStrategy(Strategy):
 
 
 class SecretStrategy(Strategy):
-    def prepare_create(self, obj: Object, call: Call) -> None:
-        _store_string_data(obj)
-
-    def prepare_update(self, obj: Object, old: Object, call: Call) -> None:
-        _store_string_data(obj)
-
     def default(self, obj: Object) -> None:
+        _store_string_data(obj)
         default_in(obj, "type", "Opaque")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        problems = _validate_keys(obj.get("data"), "data")
-        size = 0
-        for key, value in (obj.get("data") or {}).items():
-            try:
-                size += len(base64.b64decode(value or "", validate=True))
-            except (binascii.Error, ValueError, TypeError):
-                problems.append(invalid_value(f"data[{key}]", "<secret>", "must be base64 encoded"))
+        data = obj.get("data") or {}
+        problems = _validate_keys(data, "data")
+        problems += [
+            required(f"data[{key}]")
+            for key in _SECRET_KEYS.get(obj.get("type", ""), ())
+            if key not in data
+        ]
+        size = sum(len(base64.b64decode(value or "")) for value in data.values())
         if size > _SECRET_LIMIT:
             detail = f"may not be more than {_SECRET_LIMIT} bytes"
             problems.append(FieldError("TooLong", "data", "", detail))
@@ -275,7 +277,7 @@ class RoleBindingStrategy(Strategy):
     def validate(self, obj: Object) -> list[FieldError]:
         problems = []
         ref = obj.get("roleRef") or {}
-        kinds = ("ClusterRole",) if self._cluster else ("ClusterRole", "Role")
+        kinds = ("ClusterRole",) if self._cluster else ("Role", "ClusterRole")
         if ref.get("kind") not in kinds:
             problems.append(not_supported("roleRef.kind", ref.get("kind") or "", kinds))
         if not ref.get("name"):
@@ -296,7 +298,12 @@ class RoleBindingStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         problems = self.validate(obj)
         if obj.get("roleRef") != old.get("roleRef"):
-            problems.append(invalid_value("roleRef", obj.get("roleRef"), "cannot change roleRef"))
+            shown = {
+                "APIGroup": obj["roleRef"].get("apiGroup", ""),
+                "Kind": obj["roleRef"].get("kind", ""),
+                "Name": obj["roleRef"].get("name", ""),
+            }
+            problems.append(invalid_value("roleRef", shown, "cannot change roleRef"))
         return problems
 
 
@@ -319,17 +326,6 @@ class EventStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return self.validate(obj)
-
-    def default(self, obj: Object) -> None:
-        for key, value in (
-            ("source", {}),
-            ("firstTimestamp", None),
-            ("lastTimestamp", None),
-            ("eventTime", None),
-            ("reportingComponent", ""),
-            ("reportingInstance", ""),
-        ):
-            obj.setdefault(key, value)
 
 
 def _store_string_data(obj: Object) -> None:

@@ -150,9 +150,18 @@ class CustomStrategy(Strategy):
     def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
         decoder = Decoder()
         before = None if old is None else old["metadata"]
-        decoder.conform(object_meta(), obj["metadata"], before, "metadata")
-        prune_and_default(self.schema, obj, old, "", decoder.unknown)
-        return decoder.unknown
+        decoder.conform(object_meta(), obj["metadata"], before, "")
+        unknown = [f"metadata.{each}" for each in decoder.unknown]
+        prune_and_default(self.schema, obj, old, "", unknown)
+        return unknown
+
+    def prepare_create(self, obj: Object, call: Call) -> None:
+        call.warnings += [
+            f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name to avoid '
+            "accidental conflicts with other finalizer writers"
+            for each in obj["metadata"].get("finalizers") or ()
+            if "/" not in each and each not in ("orphan", "foregroundDeletion")
+        ]
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate(self.schema, obj)
@@ -236,7 +245,8 @@ def _columns(given: list[Mapping[str, Any]] | None) -> tuple[Column, ...]:
             each.get("type", "string"),
             each["jsonPath"],
             each.get("format", ""),
-            each.get("description", ""),
+            each.get("description")
+            or f"Custom resource definition column (in JSONPath format): {each['jsonPath']}",
             each.get("priority", 0),
         )
         for each in given

@@ -1,19 +1,24 @@
 """Typed decoding of built-in kinds: what Go's JSON decoder does to a body.
 
-Wrong types are refused, undeclared fields dropped (and reported), nulls and empty lists and maps
-are the same as absent.
+Wrong types are refused, undeclared fields dropped (and reported); nulls, empty lists and maps and,
+where Go cannot tell, zero values are the same as absent; quantities and times get their one
+spelling; what Go always prints is there.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
-from arc_controller.testing.apiserver.formats import is_date_time
+from arc_controller.testing.apiserver.formats import base64_error, is_date_time
 from arc_controller.testing.apiserver.messages import Object, json_type
+from arc_controller.testing.apiserver.metadata import rfc3339, rfc3339_micro
+from arc_controller.testing.apiserver.quantity import canonical_quantity
 from arc_controller.testing.apiserver.types import Node
 
-_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_CANONICAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_CANONICAL_MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _QUANTITY_MESSAGE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -29,14 +34,14 @@ class Decoder:
     def __init__(self) -> None:
         self.unknown: list[str] = []
 
-    def conform(self, node: Node, value: Object, old: Any, path: str) -> None:
+    def conform(self, node: Node, value: Object, old: Any, path: str, struct: str = "") -> None:
         """Make a struct or map look as if decoded and encoded again, in place.
 
         Parts equal to those of `old` are left alone. Raises `DecodeError`.
         """
         before = old if isinstance(old, dict) else {}
-        fields = node.fields
-        values = node.values
+        struct = node.name or struct
+        fields, values, shown = node.fields, node.values, node.shown
         dropped: list[str] = []
         for key, child in value.items():
             below = fields.get(key) or values
@@ -46,65 +51,87 @@ class Decoder:
                     dropped.append(key)
                 continue
             if child is None:
-                dropped.append(key)
+                if key not in shown:
+                    dropped.append(key)
                 continue
             if key in before and child == before[key]:
                 continue
-            where = f"{path}.{key}" if path else key
-            if self._conform_value(below, child, before.get(key), where, node.name) or (
-                not child and key in node.vanishing
-            ):
+            if below.kind == "leaf":
+                where = path if values is below else f"{path}.{key}" if path else key
+                value[key] = _leaf(below, child, where, struct)
+                vanishes = not value[key] and key in node.vanishing
+            else:
+                where = f"{path}.{key}" if path else key
+                vanishes = self._inner(below, child, before.get(key), where, struct)
+                if vanishes and key in shown:
+                    value[key] = None
+                    vanishes = False
+            if vanishes:
                 dropped.append(key)
         for key in dropped:
             del value[key]
+        for key, zero in shown.items():
+            if key not in value:
+                value[key] = self._filled(fields.get(key), zero)
 
-    def _conform_value(self, node: Node, value: Any, old: Any, path: str, struct: str) -> bool:
-        """Check one value; says whether it counts as absent."""
+    def _filled(self, node: Node | None, zero: Any) -> Any:
+        if zero != {} or node is None:
+            return zero
+        struct: Object = {}
+        self.conform(node, struct, None, "")
+        return struct
+
+    def _inner(self, node: Node, value: Any, old: Any, path: str, struct: str) -> bool:
+        """Conform a map or list; says whether it counts as absent."""
         if node.kind == "map":
             if not isinstance(value, dict):
                 raise _mismatch(node, value, path, struct)
-            self.conform(node, value, old, path)
+            self.conform(node, value, old, path, struct)
             return not value and not node.fields and node.values is not None
-        if node.kind == "list":
-            if not isinstance(value, list):
-                raise _mismatch(node, value, path, struct)
-            before = old if isinstance(old, list) else ()
-            items = node.items
-            for index, item in enumerate(value):
-                was = before[index] if index < len(before) else None
-                if item is not None and item != was:
-                    self._conform_value(items, item, was, f"{path}[{index}]", struct)
-            return not value
-        _check_leaf(node, value, path, struct)
-        return False
+        if not isinstance(value, list):
+            raise _mismatch(node, value, path, struct)
+        before = old if isinstance(old, list) else ()
+        items = node.items
+        for index, item in enumerate(value):
+            was = before[index] if index < len(before) else None
+            if item is None or item == was:
+                continue
+            where = f"{path}[{index}]"
+            if items.kind == "leaf":
+                value[index] = _leaf(items, item, where, struct)
+            else:
+                self._inner(items, item, was, where, struct)
+        return not value
 
 
-def _check_leaf(node: Node, value: Any, path: str, struct: str) -> None:
+def _leaf(node: Node, value: Any, path: str, struct: str) -> Any:
+    """The value in its one spelling."""
     name = node.name
     if name.endswith("resource.Quantity"):
-        text = str(value)
-        if isinstance(value, (dict, list, bool)) or not _QUANTITY.fullmatch(text):
+        if isinstance(value, (dict, list, bool)):
             raise DecodeError(_QUANTITY_MESSAGE)
-        return
+        try:
+            return canonical_quantity(value)
+        except ValueError:
+            raise DecodeError(_QUANTITY_MESSAGE) from None
     wanted = node.type
     if not wanted:
-        return
+        return value
     if wanted == "string":
         if not isinstance(value, str):
             raise _mismatch(node, value, path, struct)
-        if node.format == "date-time" and not is_date_time(value):
-            layout = (
-                "2006-01-02T15:04:05.000000Z07:00"
-                if name.endswith("MicroTime")
-                else ("2006-01-02T15:04:05Z07:00")
-            )
-            raise DecodeError(
-                f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"'
-            )
+        if node.format == "date-time":
+            return _time(value, micro=name.endswith("MicroTime"))
+        if node.format == "byte":
+            problem = base64_error(value)
+            if problem:
+                raise DecodeError(problem)
     elif wanted == "boolean":
         if not isinstance(value, bool):
             raise _mismatch(node, value, path, struct)
     elif wanted == "integer":
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise _mismatch(node, value, path, struct)
         bits = 31 if node.format == "int32" else 63
@@ -115,6 +142,18 @@ def _check_leaf(node: Node, value: Any, path: str, struct: str) -> None:
             )
     elif wanted == "number" and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise _mismatch(node, value, path, struct)
+    return value
+
+
+def _time(value: str, *, micro: bool) -> str:
+    canonical = _CANONICAL_MICRO if micro else _CANONICAL_TIME
+    if canonical.fullmatch(value) and is_date_time(value):
+        return value
+    if not is_date_time(value):
+        layout = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
+        raise DecodeError(f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"')
+    moment = datetime.fromisoformat(value.upper())
+    return rfc3339_micro(moment) if micro else rfc3339(moment)
 
 
 def _mismatch(node: Node, value: Any, path: str, struct: str) -> DecodeError:

@@ -38,7 +38,7 @@ def parse_options(body: Object, query: dict[str, str]) -> DeleteOptions:
     policy = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
     if policy and policy not in _POLICIES:
         problem = errors.not_supported(
-            "propagationPolicy", policy, {"Foreground", "Background", "Orphan", "nil"}
+            "propagationPolicy", policy, ("Foreground", "Background", "Orphan", "nil")
         )
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", [problem])
     if orphan is not None and not policy:
@@ -119,7 +119,8 @@ class Deleter:
         meta = obj["metadata"]
         if not meta.get("deletionTimestamp"):
             meta["deletionTimestamp"] = now
-            meta["deletionGracePeriodSeconds"] = 0
+            if resource.strategy.deletion_counts_grace:
+                meta["deletionGracePeriodSeconds"] = 0
             _bump_generation(meta)
             resource.strategy.prepare_delete(obj)
 

@@ -21,6 +21,16 @@ VERSION = {
 
 AGGREGATED = "apidiscovery.k8s.io"
 
+_CUSTOM_VERBS = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
 _SCALE = ("autoscaling", "v1", "Scale")
 _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
@@ -74,7 +84,10 @@ def resource_list(table: ResourceTable, group: str, version: str) -> Object | No
     found: list[Object] = []
     for resource in sorted(table.in_version(group, version), key=lambda each: each.plural):
         found.append(_entry(resource))
-        found += [_subentry(resource, each) for each in sorted(resource.subresources)]
+        parts = sorted(resource.subresources, key=lambda each: (each != "status", each))
+        if not resource.custom:
+            parts.sort()
+        found += [_subentry(resource, each) for each in parts]
     found += [
         {
             "name": plural,
@@ -136,7 +149,7 @@ def _entry(resource: Resource) -> Object:
         "singularName": resource.singular_name,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": list(resource.verbs),
+        "verbs": list(_CUSTOM_VERBS if resource.custom else resource.verbs),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

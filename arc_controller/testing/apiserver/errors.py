@@ -133,7 +133,7 @@ def invalid_value(field: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    listed = ", ".join(go_quote(each) for each in sorted(supported))
+    listed = ", ".join(go_quote(each) for each in supported)
     return FieldError("NotSupported", field, value, f"supported values: {listed}")
 
 
@@ -151,7 +151,8 @@ def _details(group: str, kind: str, name: str) -> Object:
         details["name"] = name
     if group:
         details["group"] = group
-    details["kind"] = kind
+    if kind:
+        details["kind"] = kind
     return details
 
 
@@ -234,8 +235,11 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
 
 
 def not_acceptable(accepted: Sequence[str]) -> StatusError:
-    message = "only the following media types are accepted: " + ", ".join(accepted)
-    return StatusError(406, "NotAcceptable", message)
+    available = [*accepted, "application/json;stream=watch"]
+    if accepted[-1] != "application/json":
+        available.append(f"{accepted[-1]};stream=watch")
+    message = "406: Not Acceptable\n\nAvailable representations: " + ", ".join(available)
+    return StatusError(406, "NotAcceptable", message, {})
 
 
 def expired(message: str) -> StatusError:
@@ -247,7 +251,7 @@ def too_large_resource_version(asked: int, current: int) -> StatusError:
     return StatusError(
         504,
         "Timeout",
-        f"Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
         {"causes": [cause], "retryAfterSeconds": 1},
         {"Retry-After": "1"},
     )

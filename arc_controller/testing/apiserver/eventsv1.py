@@ -25,4 +25,7 @@ def to_core(obj: Object) -> Object:
 def from_core(obj: Object) -> Object:
     converted = {_OLD_TO_NEW.get(key, key): value for key, value in obj.items()}
     converted["apiVersion"] = "events.k8s.io/v1"
+    for key in ("reportingController", "reportingInstance"):
+        if not converted.get(key):
+            converted.pop(key, None)
     return converted

@@ -178,6 +178,8 @@ def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
     """(added or modified, removed) paths between two values."""
     changed: Fields = {}
     removed: Fields = {}
+    if old is None:
+        old = {} if is_granular_map(node, new) else [] if is_granular_list(node, new) else None
     if is_granular_map(node, old) and is_granular_map(node, new):
         for key, value in new.items():
             if key not in old:

@@ -17,6 +17,7 @@ _DURATION = re.compile(
 )
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[tT ]\d\d:\d\d:\d\d(\.\d+)?([zZ]|[+-]\d\d:\d\d)")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 _HOSTNAME = re.compile(r"([a-zA-Z0-9](-?[a-zA-Z0-9])*)(\.[a-zA-Z0-9](-?[a-zA-Z0-9])*)*\.?")
 
 
@@ -38,6 +39,16 @@ def _parses(parse: Callable[[str], object], value: str) -> bool:
     except (ValueError, binascii.Error):
         return False
     return True
+
+
+def base64_error(value: str) -> str:
+    """Go's complaint about text that is not base64; empty when it is."""
+    for position, character in enumerate(value):
+        if character not in _BASE64 and character not in "\r\n":
+            return f"illegal base64 data at input byte {position}"
+    if _parses(lambda text: base64.b64decode(text, validate=True), value.replace("\n", "")):
+        return ""
+    return f"illegal base64 data at input byte {len(value)}"
 
 
 def _is_uri(value: str) -> bool:

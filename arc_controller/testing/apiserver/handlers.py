@@ -30,13 +30,14 @@ from arc_controller.testing.apiserver.subresources import Subresources
 from arc_controller.testing.apiserver.table import TableMaker
 from arc_controller.testing.apiserver.tokens import TokenIssuer
 from arc_controller.testing.apiserver.watch import Watch, encoded
-from arc_controller.testing.apiserver.writer import Writer
+from arc_controller.testing.apiserver.writer import Writer, check_identity
 
 if TYPE_CHECKING:
     from arc_controller.testing.apiserver.server import LogSource
 
 _WATCH_HEADERS = {"Content-Type": JSON}
 _MIN_WATCH_SECONDS = 1800
+_COLLECTION_VERBS = ("list", "watch", "deletecollection")
 
 
 class Handlers:
@@ -95,6 +96,8 @@ class Handlers:
         info.resource = resource
         if info.subresource:
             if info.subresource not in resource.subresources:
+                if resource.custom:
+                    raise errors.not_found(resource.group, resource.plural, info.name)
                 raise errors.no_such_resource()
             if info.subresource not in ("status", "ephemeralcontainers"):
                 return await self._subresources.answer(request, info, resource, logs)
@@ -104,9 +107,11 @@ class Handlers:
             raise errors.method_not_allowed()
         if not resource.namespaced:
             info.namespace = ""
+        elif not info.namespace and info.name:
+            raise errors.no_such_resource()
         elif not info.namespace and info.verb not in ("list", "watch"):
             raise errors.method_not_allowed()
-        if info.verb == "create" and info.name:
+        if bool(info.name) is (info.verb == "create") and info.verb not in _COLLECTION_VERBS:
             raise errors.method_not_allowed()
         return self._verbs[info.verb](request, info, resource)
 
@@ -166,7 +171,8 @@ class Handlers:
 
     def _update(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
         body = _incoming(resource, bodies.decode_object(request, resource))
-        _check_name(body, info.name)
+        body.setdefault("metadata", {})
+        check_identity(resource, body, info.name)
         call = self._call(request, info)
         if (
             resource.strategy.create_on_update
@@ -299,22 +305,6 @@ def make_call(writer: Writer, request: Request, info: RequestInfo) -> Call:
 
 def _incoming(resource: Resource, body: Object) -> Object:
     return body if resource.convert_in is None else resource.convert_in(body)
-
-
-def _check_name(body: Object, name: str) -> None:
-    meta = body.setdefault("metadata", {})
-    if not isinstance(meta, dict):
-        raise errors.bad_request("metadata must be an object")
-    given = meta.get("name")
-    if not given:
-        raise errors.bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be "
-            "provided"
-        )
-    if given != name:
-        raise errors.bad_request(
-            f"the name of the object ({given}) does not match the name on the URL ({name})"
-        )
 
 
 def _options_body(request: Request) -> Object:

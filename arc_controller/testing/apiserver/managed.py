@@ -14,6 +14,7 @@ import msgspec
 
 from arc_controller.testing.apiserver import errors, fieldset
 from arc_controller.testing.apiserver.apply import merge_applied, prune_given_up
+from arc_controller.testing.apiserver.decode import Decoder
 from arc_controller.testing.apiserver.fieldset import Fields
 from arc_controller.testing.apiserver.messages import Object, decode_json, encode_json
 from arc_controller.testing.apiserver.resources import Resource
@@ -52,23 +53,11 @@ _MAX_UPDATE_MANAGERS = 10
 _KUBECTL = "kubectl"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-# What an object of a built-in kind looks like before anything is set in it.
-_EMPTY: dict[str, Object] = {
-    "pods": {"metadata": {}, "spec": {"containers": []}, "status": {}},
-    "deployments.apps": {
-        "metadata": {},
-        "spec": {
-            "selector": {},
-            "strategy": {},
-            "template": {"metadata": {}, "spec": {"containers": []}},
-        },
-        "status": {},
-    },
-}
-
 
 @dataclass(frozen=True, slots=True)
 class _Id:
+    """Who. One who applies is the same in every version."""
+
     manager: str
     operation: str
     api_version: str
@@ -79,6 +68,7 @@ class _Id:
 class _Entry:
     fields: Fields
     time: str
+    api_version: str
 
 
 @dataclass(slots=True)
@@ -93,14 +83,16 @@ class Managers:
         for each in listed or ():
             if not isinstance(each, Mapping) or not each.get("operation"):
                 continue
+            version = each.get("apiVersion", "")
+            applies = each["operation"] == "Apply"
             key = _Id(
                 each.get("manager", ""),
                 each["operation"],
-                each.get("apiVersion", ""),
+                "" if applies else version,
                 each.get("subresource", ""),
             )
             fields = fieldset.from_wire(each.get("fieldsV1") or {})
-            found.entries[key] = _Entry(fields, each.get("time", ""))
+            found.entries[key] = _Entry(fields, each.get("time", ""), version)
         return found
 
     def encode(self) -> list[Object]:
@@ -109,7 +101,7 @@ class Managers:
             wire: Object = {
                 "manager": key.manager,
                 "operation": key.operation,
-                "apiVersion": key.api_version,
+                "apiVersion": entry.api_version,
                 "time": entry.time,
                 "fieldsType": "FieldsV1",
                 "fieldsV1": fieldset.to_wire(entry.fields),
@@ -134,48 +126,53 @@ class FieldManager:
 
     def __init__(self) -> None:
         self._nodes: dict[Resource, Node] = {}
+        self._empties: dict[Resource, Object] = {}
 
     def node(self, resource: Resource) -> Node:
         """The type of the resource's objects, as they are stored."""
         node = self._nodes.get(resource)
         if node is None:
-            node = self._nodes[resource] = resource_node(resource)
             if len(self._nodes) > 256:
-                self._nodes.pop(next(iter(self._nodes)))
+                self._nodes.clear()
+                self._empties.clear()
+            node = self._nodes[resource] = resource_node(resource)
         return node
 
     def track(
         self, call: Call, resource: Resource, obj: Object, old: Object | None, subresource: str
     ) -> None:
-        """Write into `obj` who owns what once this update is done."""
+        """Write into `obj` who owns what if this write goes through."""
         meta = obj["metadata"]
         before = old["metadata"].get("managedFields") if old is not None else None
+        given = None if subresource else meta.get("managedFields")
         if call.applied is not None:
             managers = call.applied
+        elif given == [{}]:
+            managers = Managers()
+        elif given:
+            managers = Managers.decode(given)
         else:
-            given = None if subresource else meta.get("managedFields")
-            if given == [{}]:
-                managers = Managers()
-            elif given:
-                managers = Managers.decode(given)
-            else:
-                managers = Managers.decode(before)
-        base = old if old is not None else _empty(resource)
+            managers = Managers.decode(before)
+        base = old if old is not None else self._empty(resource)
         compared = fieldset.compare(_comparable(base), _comparable(obj), self.node(resource))
-        changed = self._relevant(resource, compared[0], subresource)
+        changed, removed = (self._relevant(resource, each, subresource) for each in compared)
         me = call.applied_as or _Id(call.manager, "Update", resource.api_version, subresource)
-        _take_over(call, managers, me, changed, compared[1])
-        listed = managers.encode()
-        if old is not None and _same_but_times(listed, before or []):
-            without = {**meta, "managedFields": before or []}
-            if {**obj, "metadata": without} == {
-                **old,
-                "metadata": {**old["metadata"], "managedFields": before or []},
-            }:
-                listed = before or []
+        _take_over(call, managers, me, changed, removed)
         meta.pop("managedFields", None)
+        listed = managers.encode()
         if listed:
             meta["managedFields"] = listed
+
+    def settle(self, obj: Object, old: Object) -> None:
+        """An update that changed nothing but times changed nothing."""
+        now = obj["metadata"].get("managedFields") or []
+        before = old["metadata"].get("managedFields") or []
+        if now is before or not _same_but_times(now, before):
+            return
+        if _without_managers(obj) == _without_managers(old):
+            obj["metadata"].pop("managedFields", None)
+            if before:
+                obj["metadata"]["managedFields"] = before
 
     def apply(
         self,
@@ -196,14 +193,14 @@ class FieldManager:
         node = self.node(resource)
         old = live if live is not None else {}
         managers = Managers.decode((old.get("metadata") or {}).get("managedFields"))
-        me = _Id(call.manager, "Apply", resource.api_version, subresource)
+        me = _Id(call.manager, "Apply", "", subresource)
         claimed = fieldset.difference(fieldset.applied(config, node), _STRIPPED)
         claimed = self._relevant(resource, claimed, subresource)
         previous = managers.entries.get(me)
         time = call.now
         if previous is not None and previous.fields == claimed:
             time = previous.time
-        managers.entries[me] = _Entry(claimed, time)
+        managers.entries[me] = _Entry(claimed, time, resource.api_version)
         merged = merge_applied(decode_json(encode_json(old)), config, node)
         others: Fields = {}
         for key, entry in managers.entries.items():
@@ -214,7 +211,7 @@ class FieldManager:
             if given_up:
                 kept = fieldset.union(others, claimed)
                 merged = prune_given_up(merged, given_up, kept, node)
-        base = old if live is not None else _empty(resource)
+        base = old if live is not None else self._empty(resource)
         changed, _ = fieldset.compare(_comparable(base), _comparable(merged), node)
         changed = self._relevant(resource, changed, subresource)
         if not force:
@@ -225,6 +222,18 @@ class FieldManager:
         call.applied_as = me
         result: Object = merged
         return result
+
+    def _empty(self, resource: Resource) -> Object:
+        """What an object looks like before anything is set in it."""
+        empty = self._empties.get(resource)
+        if empty is None:
+            empty = {"metadata": {}}
+            if not resource.custom:
+                node = self.node(resource)
+                empty.update({key: {} for key in ("spec", "status") if key in node.fields})
+                Decoder().conform(node, empty, None, "")
+            self._empties[resource] = empty
+        return empty
 
     def _relevant(self, resource: Resource, fields: Fields, subresource: str) -> Fields:
         """Without what a write through this (sub)resource cannot change."""
@@ -256,7 +265,7 @@ def _take_over(call: Call, managers: Managers, me: _Id, changed: Fields, removed
         return
     mine = managers.entries.get(me)
     fields = fieldset.union(mine.fields, changed) if mine is not None else changed
-    managers.entries[me] = _Entry(fields, call.now)
+    managers.entries[me] = _Entry(fields, call.now, me.api_version)
     _cap(managers)
 
 
@@ -268,12 +277,6 @@ def resource_node(resource: Resource) -> Node:
         group = ""
     name = core_name(group, version, kind)
     return core_node(name) if name else UNTYPED
-
-
-def _empty(resource: Resource) -> Object:
-    if resource.custom:
-        return {"metadata": {}}
-    return _EMPTY.get(resource.storage_key, {"metadata": {}, "spec": {}, "status": {}})
 
 
 def _comparable(obj: Object) -> Object:
@@ -327,6 +330,11 @@ def _note_last_applied(merged: Object, config: Object) -> None:
     annotations[_LAST_APPLIED] = msgspec.json.encode(noted, order="sorted").decode() + "\n"
 
 
+def _without_managers(obj: Object) -> Object:
+    meta = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": meta}
+
+
 def _refuse_conflicts(managers: Managers, me: _Id, changed: Fields, allowed: Fields) -> None:
     conflicts: list[tuple[str, str]] = []
     for key, entry in managers.entries.items():
@@ -336,7 +344,7 @@ def _refuse_conflicts(managers: Managers, me: _Id, changed: Fields, allowed: Fie
         if shared and allowed:
             shared = fieldset.difference(shared, allowed)
         if shared:
-            text = _manager_text(key, entry)
+            text = _manager_text(key)
             conflicts += [(text, path) for path in fieldset.paths(shared)]
     if not conflicts:
         return
@@ -356,14 +364,12 @@ def _refuse_conflicts(managers: Managers, me: _Id, changed: Fields, allowed: Fie
     raise errors.StatusError(409, "Conflict", message, {"causes": causes})
 
 
-def _manager_text(key: _Id, entry: _Entry) -> str:
+def _manager_text(key: _Id) -> str:
     text = errors.go_quote(key.manager)
     if key.subresource:
         text += f" with subresource {errors.go_quote(key.subresource)}"
     if key.operation == "Update":
         text += f" using {key.api_version}"
-        if entry.time:
-            text += f" at {entry.time}"
     return text
 
 
@@ -383,4 +389,4 @@ def _cap(managers: Managers) -> None:
     existing = managers.entries.get(bucket)
     if existing is not None:
         merged = fieldset.union(existing.fields, merged)
-    managers.entries[bucket] = _Entry(merged, latest)
+    managers.entries[bucket] = _Entry(merged, latest, bucket.api_version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -67,13 +67,15 @@ def generated_name(base: str, random: Random) -> str:
 
 def name_problem_subdomain(name: str) -> str:
     if len(name) > 253:
-        return "must be no more than 253 bytes"
+        return "must be no more than 253 characters"
     return "" if _SUBDOMAIN.fullmatch(name) else SUBDOMAIN_MESSAGE
 
 
 def name_problem_label(name: str) -> str:
     if len(name) > 63:
-        return "must be no more than 63 bytes"
+        return "must be no more than 63 characters"
+    if "." in name:
+        return "must not contain dots"
     return "" if _LABEL.fullmatch(name) else LABEL_MESSAGE
 
 
@@ -219,10 +221,20 @@ def validate_metadata_update(
             yield invalid_value(f"{path}.{key}", new.get(key), "field is immutable")
 
 
-def name_problems(name: str, problem: str, path: str = "metadata.name") -> list[FieldError]:
+def name_problems(meta: Object, problem_of: Callable[[str], str]) -> list[FieldError]:
+    """What is wrong with the name, and with the base it was generated from."""
+    problems: list[FieldError] = []
+    base = meta.get("generateName") or ""
+    if base:
+        problem = problem_of(base.rstrip("-.") or base)
+        if problem:
+            problems.append(invalid_value("metadata.generateName", base, problem))
+    name = meta.get("name") or ""
     if not name:
-        return [required(path, "name or generateName is required")]
-    return [invalid_value(path, name, problem)] if problem else []
+        problems.append(required("metadata.name", "name or generateName is required"))
+    elif problem := problem_of(name):
+        problems.append(invalid_value("metadata.name", name, problem))
+    return problems
 
 
 def string_map(value: Any) -> bool:

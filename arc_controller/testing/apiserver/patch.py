@@ -7,8 +7,8 @@ from typing import Any
 import jsonpatch  # type: ignore[import-untyped,unused-ignore]
 import jsonpointer  # type: ignore[import-untyped,unused-ignore]
 
-from arc_controller.testing.apiserver.errors import StatusError, bad_request, internal
-from arc_controller.testing.apiserver.messages import Object
+from arc_controller.testing.apiserver.errors import StatusError, bad_request
+from arc_controller.testing.apiserver.messages import Object, json_type
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -36,30 +36,42 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Object, operations: Any) -> Object:
     """Apply a JSON patch. Raises the server's answers to a patch that does not fit."""
     if not isinstance(operations, list):
-        raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {json_type(operations)} into Go value "
+            "of type []handlers.jsonPatchOp"
+        )
     if len(operations) > 10_000:
         raise StatusError(
             413,
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is 10000, got {len(operations)}",
         )
+    result: Any = target
     try:
-        result = jsonpatch.apply_patch(target, operations, in_place=True)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise _unprocessable(_last_line(error)) from error
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise _unprocessable(_last_line(error)) from error
-    except (TypeError, KeyError, IndexError, ValueError) as error:
-        raise internal(f"the patch does not fit the object: {error}") from error
+        for operation in operations:
+            settled = _settled(result, operation)
+            result = jsonpatch.apply_patch(result, [settled], in_place=True)
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpointer.JsonPointerException,
+        TypeError,
+        KeyError,
+        IndexError,
+        ValueError,
+    ) as error:
+        message = "the server rejected our request due to an error in our request"
+        raise StatusError(422, "Invalid", message, {}) from error
     if not isinstance(result, dict):
         raise bad_request("a patch must leave an object")
     return result
 
 
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]
-
-
-def _unprocessable(why: str) -> StatusError:
-    message = f"the server rejected our request due to an error in our request: {why}"
-    return StatusError(422, "Invalid", message, {})
+def _settled(target: Any, operation: Any) -> Any:
+    """The server's library lets `replace` add a member that is missing."""
+    if not isinstance(operation, dict) or operation.get("op") != "replace":
+        return operation
+    pointer = jsonpointer.JsonPointer(operation.get("path", ""))
+    parent, member = pointer.to_last(target)
+    if isinstance(parent, dict) and member is not None and member not in parent:
+        return {**operation, "op": "add"}
+    return operation

@@ -46,12 +46,13 @@ def patch(
         problem = errors.forbidden_value("force", "may not be specified for non-apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
     body = bodies.decode_json_body(request.body)
+    writer.require(resource, info.namespace, info.name)
     if kind != JSON_PATCH and not isinstance(body, dict):
         raise errors.bad_request(
             f"json: cannot unmarshal {json_type(body)} into Go value of type "
             "map[string]interface {}"
         )
-    call.patch = request.body.decode(errors="replace")
+    call.patched = True
 
     def change(old: Object) -> Object:
         current = old if resource.convert_out is None else resource.convert_out(old)
@@ -78,6 +79,7 @@ def _apply(
         problem = errors.required("fieldManager", "is required for apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
     call.manager = manager
+    call.patched = True
     force = info.query.get("force", "") in ("1", "true")
     config = bodies.decode_yaml(request.body)
     if not isinstance(config, dict):
@@ -121,7 +123,8 @@ def _check_declared(writer: Writer, resource: Resource, config: Object, info: Re
     """An applied configuration may only have fields that the type declares."""
     probe: Any = decode_json(encode_json({"metadata": {}, **config}))
     what = (
-        f"failed to create typed patch object ({info.namespace}/{info.name}; "
+        f"failed to create typed patch object ({probe['metadata'].get('namespace', '')}/"
+        f"{info.name}; "
         f"{resource.api_version}, Kind={resource.kind}): "
     )
     try:

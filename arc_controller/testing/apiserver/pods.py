@@ -15,6 +15,7 @@ from arc_controller.testing.apiserver.errors import (
 )
 from arc_controller.testing.apiserver.messages import Object, decode_json, encode_json
 from arc_controller.testing.apiserver.metadata import name_problem_label
+from arc_controller.testing.apiserver.quantity import parse_quantity
 from arc_controller.testing.apiserver.strategy import Call, DeleteOptions, Strategy, default_in
 
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -34,12 +35,11 @@ class PodStrategy(Strategy):
     returns_deleted = True
     counts_generation = True
 
-    def prepare_create(self, obj: Object, call: Call) -> None:
-        default_pod_spec(obj.get("spec"))
-        obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj.get("spec") or {})}
+    def default(self, obj: Object) -> None:
+        default_pod_spec(obj.setdefault("spec", {}))
 
-    def prepare_update(self, obj: Object, old: Object, call: Call) -> None:
-        default_pod_spec(obj.get("spec"))
+    def prepare_create(self, obj: Object, call: Call) -> None:
+        obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj.get("spec") or {})}
 
     def prepare_status(self, obj: Object, old: Object, call: Call) -> None:
         meta, before = obj["metadata"], old["metadata"]
@@ -137,12 +137,17 @@ def _default_volume(volume: Object) -> None:
             default_in(volume[source], "defaultMode", 420)
     if set(volume) == {"name"}:
         volume["emptyDir"] = {}
+    downward = list((volume.get("downwardAPI") or {}).get("items") or ())
     if isinstance(volume.get("hostPath"), dict):
         default_in(volume["hostPath"], "type", "")
     projected = volume.get("projected")
     for source in (projected or {}).get("sources") or ():
         if isinstance(source.get("serviceAccountToken"), dict):
             default_in(source["serviceAccountToken"], "expirationSeconds", 3600)
+        downward += (source.get("downwardAPI") or {}).get("items") or ()
+    for item in downward:
+        if isinstance(item.get("fieldRef"), dict):
+            default_in(item["fieldRef"], "apiVersion", "v1")
 
 
 def qos_class(spec: Object) -> str:
@@ -225,6 +230,7 @@ def _validate_container(
         problems.append(
             invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")
         )
+    _validate_resources(container.get("resources") or {}, f"{path}.resources", problems)
     policy = container.get("imagePullPolicy")
     if policy not in _PULL_POLICIES:
         problems.append(not_supported(f"{path}.imagePullPolicy", policy, _PULL_POLICIES))
@@ -262,6 +268,14 @@ def _validate_container(
             problems.append(required(where))
         elif not 0 < number < 65536:
             problems.append(invalid_value(where, number, "must be between 1 and 65535, inclusive"))
+
+
+def _validate_resources(resources: Object, path: str, problems: list[FieldError]) -> None:
+    limits = resources.get("limits") or {}
+    for key, value in (resources.get("requests") or {}).items():
+        if key in limits and parse_quantity(value) > parse_quantity(limits[key]):
+            why = f"must be less than or equal to {key} limit of {limits[key]}"
+            problems.append(invalid_value(f"{path}.requests", value, why))
 
 
 def _fixed_part(obj: Object, old: Object) -> Object:

@@ -74,10 +74,6 @@ def _named(obj: Object, now: datetime) -> list[Any]:
     return [_name(obj), _age(obj, now)]
 
 
-def _created_at(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), obj["metadata"].get("creationTimestamp", "")]
-
-
 def _event(obj: Object, now: datetime) -> list[Any]:
     series = obj.get("series") or {}
     first = age_of(obj.get("firstTimestamp") or obj.get("eventTime"), now)
@@ -276,12 +272,7 @@ PRINTERS: dict[str, Printer] = {
         ),
         _deployment,
     ),
-    f"roles.{_RBAC}": Printer(_columns("Name", "Created At"), _created_at),
-    f"clusterroles.{_RBAC}": Printer(_columns("Name", "Created At"), _created_at),
     f"rolebindings.{_RBAC}": Printer(_BINDING_COLUMNS, _binding),
     f"clusterrolebindings.{_RBAC}": Printer(_BINDING_COLUMNS, _binding),
     "leases.coordination.k8s.io": Printer(_columns("Name", "Holder", "Age"), _lease),
-    "customresourcedefinitions.apiextensions.k8s.io": Printer(
-        _columns("Name", "Created At"), _created_at
-    ),
 }

@@ -40,6 +40,36 @@ def parse_quantity(value: str | float) -> Fraction:
     return Fraction(number) * _SUFFIXES[suffix]
 
 
+def canonical_quantity(value: str | float) -> str:
+    """The one spelling the API server gives a quantity: no fraction, the largest suffix of its
+    kind. Raises `ValueError`."""
+    text = str(value).strip()
+    number = parse_quantity(text)
+    suffix = text.lstrip("+-0123456789.")
+    if suffix.endswith("i") and abs(number) >= 1024 and number.denominator == 1:
+        return _spell(number, ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"))
+    if suffix[:1] in ("e", "E") and suffix[1:]:
+        exponent = 0
+        while number and number % 1000 == 0:
+            number /= 1000
+            exponent += 3
+        return f"{int(number)}e{exponent}" if exponent else str(int(number))
+    return _spell(number, ("E", "P", "T", "G", "M", "k", "", "m", "u", "n"))
+
+
+def _spell(number: Fraction, suffixes: tuple[str, ...]) -> str:
+    if not number:
+        return "0"
+    for suffix in suffixes:
+        count = number / _SUFFIXES[suffix]
+        if count.denominator == 1:
+            return f"{int(count)}{suffix}"
+    if suffixes[-1] == "n":
+        nanos = number / _SUFFIXES["n"]
+        return f"{-(-nanos.numerator // nanos.denominator)}n"
+    return str(int(number))
+
+
 def format_quantity(value: Fraction) -> str:
     """The shortest exact spelling: an integer, thousandths, or a binary suffix."""
     if value.denominator != 1:

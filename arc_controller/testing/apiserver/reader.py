@@ -172,7 +172,7 @@ def parse_version(text: str) -> int:
         problem = errors.invalid_value(
             "resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax'
         )
-        raise errors.bad_request(str(problem))
+        raise errors.bad_request(f"invalid resource version: {problem}")
     return int(text)
 
 
@@ -183,6 +183,8 @@ def encode_list(
     kind = "PartialObjectMetadataList" if partial else resource.list_kind_name
     api_version = "meta.k8s.io/v1" if partial else resource.api_version
     metadata = list_metadata(page)
+    if resource.custom and not partial:
+        metadata = {"continue": "", **metadata}
     return b"".join(
         (
             b'{"kind":"',
@@ -233,7 +235,9 @@ def _decode_token(token: str) -> tuple[int, str]:
         decoded = decode_json(base64.urlsafe_b64decode(padded))
         return int(decoded["rv"]), str(decoded["start"])
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError):
-        raise errors.bad_request("continue key is not valid: illegal base64 data") from None
+        raise errors.bad_request(
+            "invalid continue token: continue key is not valid: illegal base64 data"
+        ) from None
 
 
 def _limit(query: dict[str, str]) -> int:
@@ -264,7 +268,7 @@ def _check_match(asked: str, match: str, token: str) -> None:
     elif match == "Exact" and asked == "0":
         problem = errors.forbidden_value(
             "resourceVersionMatch",
-            'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"',
+            'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
         )
     if problem is not None:
         raise errors.invalid("meta.k8s.io", "ListOptions", "", [problem])

@@ -156,7 +156,7 @@ def _prune_map(
                 dropped.append(key)
             continue
         if child is None:
-            if not below.nullable and below.default is not _UNSET:
+            if not below.nullable and (below.type or below.int_or_string):
                 dropped.append(key)
             continue
         if isinstance(child, (dict, list)):
@@ -165,7 +165,7 @@ def _prune_map(
                 where = f"{path}.{key}" if path else key
                 prune_and_default(below, child, was, where, unknown)
     for key in dropped:
-        if not schema.declares(key):
+        if schema.child(key) is None:
             unknown.append(f"{path}.{key}" if path else key)
         del value[key]
     for key in schema.defaulted:

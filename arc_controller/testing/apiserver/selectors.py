@@ -56,7 +56,7 @@ class _Parser:
             self._take()
             found.append(self._requirement())
         if self._peek():
-            raise self._error(f"found '{self._peek()}', expected: ',' or 'end of string'")
+            raise bad_request(f"found '{self._peek()}', expected: ',' or 'end of string'")
         return found
 
     def _requirement(self) -> Matcher:
@@ -96,7 +96,7 @@ class _Parser:
 
     def _values(self) -> frozenset[str]:
         if self._take() != "(":
-            raise self._error("expected: '('")
+            raise self._error(f"found '{self._tokens[-1] if self._peek() else ''}' expected: '('")
         values: set[str] = set()
         expects_value = True
         while (token := self._take()) != ")":

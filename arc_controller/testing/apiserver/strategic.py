@@ -56,7 +56,7 @@ def _merge_list(present: Any, items: list[Any], node: Node, order: list[Any] | N
     if not node.merge_key:
         merged = list(present)
         merged += [each for each in items if each not in merged]
-        return _in_order(merged, present, order, lambda item: item) if order else merged
+        return _in_order(merged, present, order or items, lambda item: item)
     return _merge_keyed(present, items, node, order)
 
 
@@ -90,14 +90,10 @@ def _merge_keyed(
             merged[matches[0]] = strategic_merge_patch(merged[matches[0]], item, node.items)
         else:
             merged.append(_without_directives(item))
-    if order:
-        return _in_order(
-            merged,
-            present,
-            [each.get(key) for each in order if isinstance(each, dict)],
-            lambda each: each.get(key) if isinstance(each, dict) else None,
-        )
-    return merged
+    named = [each.get(key) for each in (order or items) if isinstance(each, dict)]
+    return _in_order(
+        merged, present, named, lambda each: each.get(key) if isinstance(each, dict) else None
+    )
 
 
 def _in_order(merged: list[Any], present: list[Any], order: list[Any], key: Any) -> list[Any]:

@@ -24,8 +24,8 @@ class Call:
     field_validation: str = ""
     manager: str = ""
     warnings: list[str] = field(default_factory=list)
-    patch: str = ""
-    """The text of the patch behind an update, for messages."""
+    patched: bool = False
+    """The update comes from a patch."""
     applied: Any = None
     """The field managers as server-side apply left them."""
     applied_as: Any = None
@@ -49,6 +49,8 @@ class Strategy:
     """PUT of a name that does not exist creates it."""
     returns_deleted = False
     """Deletion answers with the object instead of a Status."""
+    deletion_counts_grace = True
+    """A deletion that finalizers hold shows a grace period of 0."""
     counts_generation = False
     """`metadata.generation` follows the spec."""
     status_takes_metadata = True
@@ -64,7 +66,7 @@ class Strategy:
         return decoder.unknown
 
     def prepare_create(self, obj: Object, call: Call) -> None:
-        """Fill in defaults and clear what a client may not set."""
+        """Set what is the server's and clear what a client may not set."""
 
     def prepare_update(self, obj: Object, old: Object, call: Call) -> None:
         """The same for an update of the main resource."""
@@ -73,7 +75,7 @@ class Strategy:
         """The same for an update of `status`."""
 
     def default(self, obj: Object) -> None:
-        """Fill in defaults, on every write."""
+        """Fill in defaults, on every write. Their fields belong to whoever writes."""
 
     def validate(self, obj: Object) -> list[FieldError]:
         return []
@@ -105,6 +107,6 @@ class Strategy:
 
 
 def default_in(obj: Mapping[str, Any], key: str, value: Any) -> None:
-    """Set a field that is absent or null."""
-    if isinstance(obj, dict) and obj.get(key) is None:
+    """Set a field that is absent, null or an empty string."""
+    if isinstance(obj, dict) and obj.get(key) in (None, ""):
         obj[key] = value

@@ -149,7 +149,9 @@ class Subresources:
                 f"name in URL does not match name in Eviction object: {info.name} {given}"
             )
         options = parse_options(body.get("deleteOptions") or {}, {})
-        self._deleter.delete(self._call(info), resource, info.namespace, info.name, options)
+        call = self._call(info)
+        self._note_eviction(call, resource, info)
+        self._deleter.delete(call, resource, info.namespace, info.name, options)
         return json_response(
             201,
             {
@@ -160,6 +162,30 @@ class Subresources:
                 "code": 201,
             },
         )
+
+    def _note_eviction(self, call: Call, resource: Resource, info: RequestInfo) -> None:
+        """A pod that lives on for its grace period says why it is going."""
+        pod = reader.read_one(self._store, resource, info.namespace, info.name).obj
+        status = pod.get("status") or {}
+        over = status.get("phase") in ("Succeeded", "Failed")
+        if over or pod["metadata"].get("deletionTimestamp") or not pod["spec"].get("nodeName"):
+            return
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": None,
+            "lastTransitionTime": call.now,
+        }
+        others = [
+            each for each in status.get("conditions") or () if each["type"] != "DisruptionTarget"
+        ]
+
+        def change(obj: Object) -> Object:
+            return {**obj, "status": {**status, "conditions": [*others, condition]}}
+
+        self._writer.update(call, resource, info.namespace, info.name, change, subresource="status")
 
     def _finalize(self, request: Request, info: RequestInfo) -> Response:
         body = _object(request)

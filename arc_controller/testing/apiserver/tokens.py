@@ -68,6 +68,7 @@ class TokenIssuer:
             "metadata": {
                 "name": name,
                 "namespace": namespace,
+                "uid": uid,
                 "creationTimestamp": rfc3339(now),
             },
             "spec": answer_spec,

@@ -24,6 +24,7 @@ class Node:
         "_compile",
         "_fields",
         "_items",
+        "_shown",
         "_source",
         "_values",
         "_vanishing",
@@ -49,6 +50,7 @@ class Node:
         self._fields: dict[str, Node] | None = None
         self._items: Node | None = None
         self._values: Node | None = None
+        self._shown: dict[str, Any] | None = None
         self._vanishing: frozenset[str] | None = None
         self.type: str = source.get("type", "")
         self.format: str = source.get("format", "")
@@ -109,6 +111,13 @@ class Node:
         return self._vanishing
 
     @property
+    def shown(self) -> Mapping[str, Any]:
+        """The fields that JSON has even when they are not set, and their zero values."""
+        if self._shown is None:
+            self._shown = _shown_fields(self.name)
+        return self._shown
+
+    @property
     def associative(self) -> bool:
         """A list whose items are told apart by keys."""
         return self.list_type == "map" and bool(self.keys)
@@ -158,6 +167,26 @@ def wire_fields(name: str) -> dict[str, tuple[str, str, str, str]]:
     r(epeated), M(ap), n (inline), o(mitted when empty).
     """
     return _wire().get(name, {})
+
+
+def _shown_fields(name: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for field, kind, ref, modifiers in wire_fields(name).values():
+        if "n" in modifiers:
+            shown.update(_shown_fields(ref))
+        elif "o" not in modifiers:
+            shown[field] = None if set("prM") & set(modifiers) else _zero(kind, ref)
+    return shown
+
+
+def _zero(kind: str, ref: str) -> Any:
+    if kind == "m":
+        if ref.endswith("IntOrString"):
+            return 0
+        if ref.endswith("Quantity"):
+            return "0"
+        return {} if wire_fields(ref) else None
+    return {"s": "", "i": 0, "d": 0, "b": False}.get(kind)
 
 
 @lru_cache(maxsize=1024)

@@ -83,12 +83,13 @@ class Writer:
         if generated:
             self._generate_name(resource, namespace, meta)
         self._initialise(resource, meta, call)
+        strategy = resource.strategy
+        strategy.default(obj)
+        self.fields.track(call, resource, obj, None, "")
         attempt = Attempt(call, resource, "CREATE", obj)
         for admission in self.admit:
             admission(attempt)
-        strategy = resource.strategy
         strategy.prepare_create(obj, call)
-        strategy.default(obj)
         _fail(resource, meta, _metadata_problems(resource, meta) + strategy.validate(obj))
         for admission in self.review:
             admission(attempt)
@@ -97,8 +98,14 @@ class Writer:
             raise errors.already_exists(resource.group, resource.plural, name)
         if meta.get("resourceVersion"):
             raise errors.internal("resourceVersion should not be set on objects to be created")
-        self.fields.track(call, resource, obj, None, "")
         return self._put(call, resource, namespace, name, obj)
+
+    def require(self, resource: Resource, namespace: str, name: str) -> Stored:
+        """What is stored under the name. Raises NotFound."""
+        stored = self.store.read(resource.storage_key, namespace, name)
+        if stored is None:
+            raise errors.not_found(resource.group, resource.plural, name)
+        return stored
 
     def update(
         self,
@@ -112,16 +119,17 @@ class Writer:
     ) -> Stored:
         """Change an object. `change` gets a private copy of what is stored and returns the new
         object; it may raise. An update that changes nothing is not written."""
-        old = self.store.read(resource.storage_key, namespace, name)
-        if old is None:
-            raise errors.not_found(resource.group, resource.plural, name)
+        old = self.require(resource, namespace, name)
         obj = _ordered(resource, change(old.copy()))
         meta = obj["metadata"]
+        check_identity(resource, obj, name)
         _settle_namespace(resource, namespace, meta)
-        self._conform(call, resource, obj, old.obj)
-        self._check_lock(resource, name, meta, old.obj["metadata"])
+        self._conform(call, resource, obj, old.obj, lambda: change(old.copy()))
+        self._check_lock(call, resource, name, meta, old.obj["metadata"])
         _carry_over(meta, old.obj["metadata"])
         strategy = resource.strategy
+        strategy.default(obj)
+        self.fields.track(call, resource, obj, old.obj, subresource)
         if subresource == "status":
             obj = self._only_status(resource, obj, old)
             meta = obj["metadata"]
@@ -134,11 +142,12 @@ class Writer:
             strategy.prepare_status(obj, old.obj, call)
         else:
             strategy.prepare_update(obj, old.obj, call)
-        strategy.default(obj)
         if subresource == "" and strategy.counts_generation and strategy.spec_changed(obj, old.obj):
             meta["generation"] = int(meta.get("generation") or 0) + 1
         problems = _metadata_problems(resource, meta)
-        problems += metadata.validate_metadata_update(meta, old.obj["metadata"])
+        changes = list(metadata.validate_metadata_update(meta, old.obj["metadata"]))
+        # Custom resources are checked by two parties, and both report.
+        problems += changes + changes if resource.custom else changes
         if subresource == "status":
             problems += strategy.validate_status(obj, old.obj)
         else:
@@ -146,14 +155,21 @@ class Writer:
         _fail(resource, meta, problems)
         for admission in self.review:
             admission(attempt)
-        self.fields.track(call, resource, obj, old.obj, subresource)
+        self.fields.settle(obj, old.obj)
         if obj == old.obj:
             return old
         if _deletion_is_complete(resource, obj):
             return self._remove_updated(call, resource, old, obj)
         return self._put(call, resource, namespace, name, obj)
 
-    def _conform(self, call: Call, resource: Resource, obj: Object, old: Object | None) -> None:
+    def _conform(
+        self,
+        call: Call,
+        resource: Resource,
+        obj: Object,
+        old: Object | None,
+        again: Callable[[], Object] | None = None,
+    ) -> None:
         """Decode the object as its type. Raises what the server says of fields that do not fit
         or, when the request asks for it, that do not exist."""
         what = (
@@ -163,8 +179,8 @@ class Writer:
         try:
             unknown = resource.strategy.conform(obj, old, self.fields.node(resource))
         except DecodeError as error:
-            if call.patch:
-                raise _bad_patch(call, str(error)) from None
+            if call.patched and again is not None:
+                raise _bad_patch(again(), str(error)) from None
             raise errors.bad_request(f"{what}{error}") from None
         if not unknown or call.field_validation == "Ignore":
             return
@@ -173,7 +189,9 @@ class Writer:
             call.warnings += texts
             return
         why = f"strict decoding error: {', '.join(texts)}"
-        raise _bad_patch(call, why) if call.patch else errors.bad_request(f"{what}{why}")
+        if call.patched and again is not None:
+            raise _bad_patch(again(), why)
+        raise errors.bad_request(f"{what}{why}")
 
     def _remove_updated(self, call: Call, resource: Resource, old: Stored, obj: Object) -> Stored:
         """The update took away the last thing that held a deleted object."""
@@ -203,7 +221,9 @@ class Writer:
         if resource.strategy.counts_generation:
             meta["generation"] = 1
 
-    def _check_lock(self, resource: Resource, name: str, meta: Object, old: Object) -> None:
+    def _check_lock(
+        self, call: Call, resource: Resource, name: str, meta: Object, old: Object
+    ) -> None:
         given = meta.get("resourceVersion") or ""
         if not given or given == "0":
             if not resource.strategy.unconditional_update:
@@ -214,15 +234,10 @@ class Writer:
             meta["resourceVersion"] = old["resourceVersion"]
         elif given != old["resourceVersion"]:
             if not str(given).isdigit():
-                problem = errors.invalid_value(
-                    "metadata.resourceVersion",
-                    given,
-                    f'strconv.ParseUint: parsing "{given}": invalid syntax',
-                )
-                raise errors.invalid(resource.group, resource.kind, name, [problem])
+                raise errors.internal(f'strconv.ParseUint: parsing "{given}": invalid syntax')
             raise errors.conflict(resource.group, resource.plural, name)
         uid = meta.get("uid")
-        if uid and uid != old["uid"]:
+        if uid and uid != old["uid"] and not call.patched:
             raise errors.conflict(
                 resource.group,
                 resource.plural,
@@ -254,8 +269,27 @@ def unstored(resource: Resource, namespace: str, name: str, obj: Object, revisio
     )
 
 
-def _bad_patch(call: Call, why: str) -> errors.StatusError:
-    return errors.invalid("", "", "", [errors.invalid_value("patch", call.patch, why)])
+def _bad_patch(patched: Object, why: str) -> errors.StatusError:
+    text = encode_json(patched).decode()
+    return errors.invalid("", "", "", [errors.invalid_value("patch", text, why)])
+
+
+def check_identity(resource: Resource, obj: Object, name: str) -> None:
+    """A patch may not turn the object into another one."""
+    meta = obj["metadata"]
+    given = meta.get("name") if isinstance(meta, dict) else None
+    if not given:
+        raise errors.bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be "
+            "provided"
+        )
+    if given != name:
+        raise errors.bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+    if resource.custom and obj.get("kind") != resource.kind:
+        problem = errors.invalid_value("kind", obj.get("kind"), f"must be {resource.kind}")
+        raise errors.invalid(resource.group, str(obj.get("kind")), name, [problem])
 
 
 def _ordered(resource: Resource, body: Object) -> Object:
@@ -263,9 +297,8 @@ def _ordered(resource: Resource, body: Object) -> Object:
     meta = body.get("metadata")
     if meta is not None and not isinstance(meta, dict):
         raise errors.bad_request("metadata: Invalid value: must be an object")
-    storage_kind = resource.kind
     obj: Object = {
-        "kind": storage_kind,
+        "kind": body.get("kind") or resource.kind,
         "apiVersion": body.get("apiVersion") or resource.api_version,
         "metadata": meta or {},
     }
@@ -316,9 +349,8 @@ def _take(obj: Object, source: Object, key: str) -> None:
 
 
 def _metadata_problems(resource: Resource, meta: Object) -> list[errors.FieldError]:
-    name = meta.get("name") or ""
-    problem = resource.strategy.validate_name(name) if name else ""
-    return metadata.name_problems(name, problem) + metadata.validate_metadata(meta)
+    names = metadata.name_problems(meta, resource.strategy.validate_name)
+    return names + metadata.validate_metadata(meta)
 
 
 def _fail(resource: Resource, meta: Object, problems: list[errors.FieldError]) -> None:
