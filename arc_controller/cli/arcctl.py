@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import random
+import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -109,9 +110,11 @@ async def _api_server(options: argparse.Namespace) -> int:
 def _run(work: Coroutine[Any, Any, int]) -> int:
     """Run it; an interruption is cancellation, and then the usual 130."""
     try:
-        return asyncio.run(work)
+        return asyncio.run(_until_terminated(work))
     except KeyboardInterrupt:
         return 130
+    except asyncio.CancelledError:
+        return 143
     except OSError as error:
         print(f"arcctl: {error}", file=sys.stderr)
         return 1
@@ -124,6 +127,13 @@ def _run(work: Coroutine[Any, Any, int]) -> int:
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
+
+
+async def _until_terminated(work: Coroutine[Any, Any, int]) -> int:
+    """SIGTERM cancels it, so that it takes its processes and files along."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 def _count(text: str) -> int:

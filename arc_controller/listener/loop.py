@@ -38,6 +38,7 @@ from arc_controller.listener.scaler import Scaler
 T = TypeVar("T")
 
 REMEMBERED_JOBS: Final = 1024
+LAST_WORDS: Final = 5.0
 
 # About the session or the right to it: the next poll meets the same and deals with it.
 _SESSION_ERRORS = (SessionNotFound, Unauthorized, Forbidden, ScaleSetNotFound, ClientClosed)
@@ -75,6 +76,8 @@ class Patience:
     refusal: float = 300.0
     handling: float = 30.0
     closing: float = 15.0
+    acquiring: float = 20.0
+    """Started jobs and the desired count wait no longer for jobs to be acquired."""
     together: float = 0.5
     """Decisions that are not urgent wait this long for more of them, to be written as one."""
     min_wait: float = 1.0
@@ -240,7 +243,7 @@ class Listener:
         """Write what was deferred; our successor would find out by itself, but later."""
         if self._deferred_until is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience.closing):
+                async with asyncio.timeout(LAST_WORDS):
                     await self._scaler.flush()
 
     async def _poll(self, queue: Queue) -> Message | None:
@@ -253,18 +256,21 @@ class Listener:
             return
         if message.statistics is not None:
             self._take_in(message.statistics)
+        refusal: ActionsError | None = None
         try:
             await queue.delete_message(message.message_id)
-        except ActionsError:
-            # The message comes again; what its statistics say must not wait for that.
-            await self._scale()
-            raise
+            self._last_message_id = message.message_id
+        except ActionsError as error:
+            # It may come again, or the acknowledgement arrived and only the answer was lost: doing
+            # what it says is right in both cases, since doing it twice changes nothing.
+            refusal = error
         self._note(message)
         await self._follow_up(queue)
+        if refusal is not None:
+            raise refusal
 
     def _note(self, message: Message) -> None:
-        """Remember what an acknowledged message asks for."""
-        self._last_message_id = message.message_id
+        """Remember what a message asks for."""
         if self._max_runners > 0:
             self._available.update(
                 dict.fromkeys(job.runner_request_id for job in message.available)
@@ -348,7 +354,11 @@ class Listener:
         while batches:
             batch = batches.pop()
             try:
-                got = await queue.acquire_jobs(batch)
+                async with asyncio.timeout(self._patience.acquiring):
+                    got = await queue.acquire_jobs(batch)
+            except TimeoutError:
+                self._log.warning("jobs not acquired in time; trying again", asked=len(batch))
+                return
             except ActionsError as error:
                 if is_transient(error) or isinstance(error, _SESSION_ERRORS):
                     self._log.warning("jobs not acquired; trying again", error=str(error))

@@ -75,7 +75,10 @@ async def test_what_is_not_done_in_time_is_counted_as_lost_and_fails() -> None:
     assert "gave up after 8 s" in output
 
 
-async def test_kept_up_it_stays_until_it_is_interrupted_and_takes_its_children_along() -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_kept_up_it_stays_until_it_is_stopped_and_takes_its_children_along(
+    number: signal.Signals, status: int
+) -> None:
     child = await start("demo", "--jobs", "1", "--job-seconds", "0.1", "--keep")
     lines = []
     assert child.stdout is not None
@@ -86,8 +89,8 @@ async def test_kept_up_it_stays_until_it_is_interrupted_and_takes_its_children_a
                 if "stays up until you interrupt it" in lines[-1]:
                     break
             (manager,) = _children_of(child.pid, "arc_controller.cli.manager")
-            child.send_signal(signal.SIGINT)
-            assert await child.wait() == 130
+            child.send_signal(number)
+            assert await child.wait() == status
     except BaseException:
         child.kill()
         await child.wait()

@@ -59,10 +59,10 @@ def known() -> dict[str, set[str]]:
     for definition in DEFINITIONS.values():
         for name in _series(definition.name.removesuffix("_total"), definition.kind):
             found[name] = set(definition.labels)
-    for name in found:
-        if name.endswith("_bucket"):
-            found[name] = found[name] | {"le"}
-    return found
+    return {
+        name: labels | {"le"} if name.endswith("_bucket") else labels
+        for name, labels in found.items()
+    }
 
 
 def _collector(registry: CollectorRegistry, name: str) -> object:

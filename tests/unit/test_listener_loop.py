@@ -70,6 +70,7 @@ class Service:
         self.polled: list[tuple[int, int]] = []
         self.unobtainable: set[int] = set()
         self.slow_acknowledge = 0.0
+        self.slow_acquire = 0.0
         self.slow_open = 0.0
         self.open_sessions = 0
         self._arrival = asyncio.Event()
@@ -122,6 +123,7 @@ class Service:
 
     async def acquire_jobs(self, request_ids: list[int]) -> list[int]:
         self._maybe_fail("acquire")
+        await asyncio.sleep(self.slow_acquire)
         self.asked.append(request_ids)
         return [each for each in request_ids if each not in self.unobtainable]
 
@@ -415,18 +417,48 @@ async def test_a_message_delivered_twice_counts_once() -> None:
 
 
 @simulated
-async def test_a_message_that_could_not_be_acknowledged_scales_and_comes_again() -> None:
+async def test_a_message_that_could_not_be_acknowledged_is_done_and_comes_again() -> None:
     service = Service()
     async with listening(service) as running:
         service.fail("acknowledge", UNAVAILABLE)
         service.send(started(1), *available(2), assigned=3)
         await asyncio.sleep(0.1)
         assert running.target == 3
-        assert service.asked == []
+        assert service.asked == [[2]]
         await asyncio.sleep(5)
         assert service.acknowledged == [1]
-        assert service.asked == [[2]]
         assert running.count("gha_started_jobs_total") == 1
+        assert service.polled[-1] == (1, 10)
+
+
+@simulated
+async def test_an_acknowledgement_whose_answer_was_lost_loses_no_message() -> None:
+    service = Service()
+    async with listening(service) as running:
+        service.fail("acknowledge", RESET)
+        service.send(started(1), *available(2), assigned=3)
+        await asyncio.sleep(0.1)
+        service.messages.clear()  # it did arrive
+        await asyncio.sleep(60)
+        assert service.acknowledged == []
+        assert running.target == 3
+        assert service.asked == [[2]]
+        assert running.kubernetes.looked_up == ["runner-1"]
+
+
+@simulated
+async def test_acquiring_that_hangs_does_not_hold_up_the_desired_count() -> None:
+    service = Service()
+    async with listening(service) as running:
+        service.slow_acquire = 1000
+        service.send(started(1), *available(2), assigned=3)
+        await asyncio.sleep(25)
+        assert running.target == 3
+        assert running.kubernetes.looked_up == ["runner-1"]
+        service.slow_acquire = 0
+        await asyncio.sleep(60)
+        assert service.asked[-1] == [2]
+        assert running.listener.is_settled
 
 
 @pytest.mark.parametrize("error", [RESET, TRUNCATED, UNAVAILABLE])
