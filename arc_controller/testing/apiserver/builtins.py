@@ -151,6 +151,7 @@ def builtin_resources() -> list[Resource]:
             scale={
                 "specReplicasPath": ".spec.replicas",
                 "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".spec.selector",
             },
         ),
         Resource(

@@ -195,14 +195,12 @@ class DeploymentStrategy(Strategy):
         default_in(spec, "replicas", 1)
         default_in(spec, "revisionHistoryLimit", 10)
         default_in(spec, "progressDeadlineSeconds", 600)
-        default_in(
-            spec,
-            "strategy",
-            {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
-            },
-        )
+        strategy = spec.setdefault("strategy", {})
+        default_in(strategy, "type", "RollingUpdate")
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            default_in(rolling, "maxUnavailable", "25%")
+            default_in(rolling, "maxSurge", "25%")
         template = spec.get("template")
         if isinstance(template, dict):
             default_pod_spec(template.get("spec"))
@@ -212,6 +210,18 @@ class DeploymentStrategy(Strategy):
         problems = []
         if not spec.get("selector"):
             problems.append(required("spec.selector"))
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+        wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+        if not spec.get("selector") or any(
+            (labels or {}).get(key) != value for key, value in wanted.items()
+        ):
+            problems.append(
+                invalid_value(
+                    "spec.template.metadata.labels",
+                    labels,
+                    "`selector` does not match template `labels`",
+                )
+            )
         template = (spec.get("template") or {}).get("spec") or {}
         if not template.get("containers"):
             problems.append(required("spec.template.spec.containers"))

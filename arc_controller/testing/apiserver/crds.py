@@ -136,7 +136,14 @@ class CustomStrategy(Strategy):
     counts_generation = True
     status_takes_metadata = False
 
-    def __init__(self, schema: Mapping[str, Any], *, has_status: bool) -> None:
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        *,
+        has_status: bool,
+        scale: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._scale = scale
         self._source = schema
         self._schema: Schema | None = None
         self._has_status = has_status
@@ -164,10 +171,28 @@ class CustomStrategy(Strategy):
         ]
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return validate(self.schema, obj)
+        return validate(self.schema, obj) + self._scale_problems(obj)
+
+    def _scale_problems(self, obj: Object) -> list[FieldError]:
+        """The replicas of a kind that can be scaled are a number, whatever the schema says."""
+        path = (self._scale or {}).get("specReplicasPath")
+        if not path:
+            return []
+        found: Any = obj
+        for part in path.strip(".").split("."):
+            if not isinstance(found, dict):
+                return [_accessor_error(path, found, "map[string]interface{}")]
+            if part not in found:
+                return []
+            found = found[part]
+        if isinstance(found, bool) or not isinstance(found, int):
+            return [_accessor_error(path, found, "int64")]
+        if found < 0:
+            return [invalid_value(path, found, "should be a non-negative integer")]
+        return []
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate(self.schema, obj, old)
+        return validate(self.schema, obj, old) + self._scale_problems(obj)
 
     def validate_status(self, obj: Object, old: Object) -> list[FieldError]:
         return validate(self.schema, obj, old)
@@ -177,6 +202,20 @@ class CustomStrategy(Strategy):
         return any(
             obj.get(key) != old.get(key) for key in (obj.keys() | old.keys()) if key not in ignored
         )
+
+
+def _accessor_error(path: str, value: Any, wanted: str) -> FieldError:
+    go_type = {
+        bool: "bool",
+        int: "int64",
+        float: "float64",
+        str: "string",
+        list: "[]interface {}",
+        dict: "map[string]interface {}",
+        type(None): "<nil>",
+    }[type(value)]
+    why = f"{path} accessor error: {value} is of the type {go_type}, expected {wanted}"
+    return invalid_value(path, 0, why)
 
 
 def _with_object_fields(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,7 +252,7 @@ def defined_resources(crd: Mapping[str, Any]) -> list[Resource]:
                 version=version["name"],
                 plural=names["plural"],
                 kind=names["kind"],
-                strategy=CustomStrategy(schema, has_status=has_status),
+                strategy=CustomStrategy(schema, has_status=has_status, scale=parts.get("scale")),
                 namespaced=spec.get("scope") == "Namespaced",
                 singular=names.get("singular") or names["kind"].lower(),
                 list_kind=names.get("listKind") or f"{names['kind']}List",

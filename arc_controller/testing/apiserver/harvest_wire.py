@@ -101,6 +101,8 @@ def _fields(home: _Package, body: str, waiting: list[str]) -> dict[str, Any]:
             modifiers += "n"
         if "omitempty" in options:
             modifiers += "o"
+        if "omitzero" in options:
+            modifiers += "z"
         kind, ref, more = _resolve(home, go_type)
         if kind == "m":
             waiting.append(ref)

@@ -36,7 +36,10 @@ class PodStrategy(Strategy):
     counts_generation = True
 
     def default(self, obj: Object) -> None:
-        default_pod_spec(obj.setdefault("spec", {}))
+        spec = obj.setdefault("spec", {})
+        default_pod_spec(spec)
+        if isinstance(spec, dict):
+            default_in(spec, "enableServiceLinks", True)
 
     def prepare_create(self, obj: Object, call: Call) -> None:
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj.get("spec") or {})}
@@ -82,7 +85,6 @@ def default_pod_spec(spec: Any) -> None:
     default_in(spec, "dnsPolicy", "ClusterFirst")
     default_in(spec, "securityContext", {})
     default_in(spec, "schedulerName", "default-scheduler")
-    default_in(spec, "enableServiceLinks", True)
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
     for kind in _CONTAINER_LISTS:

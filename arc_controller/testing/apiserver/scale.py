@@ -39,7 +39,9 @@ class Scaling:
             _set(obj, self._paths["specReplicasPath"], replicas)
             return obj
 
-        updated = self._writer.update(call, self._resource, info.namespace, info.name, change)
+        updated = self._writer.update(
+            call, self._resource, info.namespace, info.name, change, subresource="scale"
+        )
         return json_response(200, self._scale(updated.obj))
 
     def _wanted(self, request: Request, info: RequestInfo, obj: Object) -> Object:
@@ -57,23 +59,32 @@ class Scaling:
     def _scale(self, obj: Object) -> Object:
         meta = obj["metadata"]
         kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        replicas = self._number(obj, "specReplicasPath")
         status: Object = {"replicas": self._number(obj, "statusReplicasPath")}
         selector = self._paths.get("labelSelectorPath")
         if selector:
             found = compile_path(selector)(obj)
             if found:
-                status["selector"] = str(found[0])
+                status["selector"] = _selector_text(found[0])
         return {
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": {key: meta[key] for key in kept if key in meta},
-            "spec": {"replicas": self._number(obj, "specReplicasPath")},
+            "spec": {"replicas": replicas} if replicas else {},
             "status": status,
         }
 
     def _number(self, obj: Object, path: str) -> int:
         found = compile_path(self._paths[path])(obj)
         return int(found[0]) if found and isinstance(found[0], int) else 0
+
+
+def _selector_text(selector: Any) -> str:
+    """A label selector as text; built-in kinds have an object there."""
+    if not isinstance(selector, dict):
+        return str(selector)
+    labels = selector.get("matchLabels") or {}
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels))
 
 
 def _set(obj: Object, path: str, value: int) -> None:

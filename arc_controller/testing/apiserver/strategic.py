@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arc_controller.testing.apiserver.errors import bad_request
+from arc_controller.testing.apiserver.errors import internal
 from arc_controller.testing.apiserver.types import Node
 
 _DIRECTIVE = "$patch"
@@ -16,7 +16,7 @@ _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 def strategic_merge_patch(current: Any, patch: Any, node: Node) -> Any:
     """Apply the patch to an object or a part of one; may change `current`.
 
-    Raises BadRequest on a directive that makes no sense.
+    Raises an internal error, as the real server does, on a patch that makes no sense.
     """
     if not isinstance(patch, dict) or not isinstance(current, dict):
         return _without_directives(patch)
@@ -27,7 +27,7 @@ def strategic_merge_patch(current: Any, patch: Any, node: Node) -> Any:
         if directive == "delete":
             return {}
         if directive != "merge":
-            raise bad_request(f"Unknown patch type: {directive}")
+            raise internal(f"unknown patch type: {directive} in map: {_go_map(patch)}")
     _retain_keys(current, patch)
     for key, value in patch.items():
         if key.startswith("$"):
@@ -78,7 +78,8 @@ def _merge_keyed(
         return [_without_directives(each) for each in rest]
     for item in items:
         if not isinstance(item, dict) or key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+            shown = _go_map(item) if isinstance(item, dict) else item
+            raise internal(f"map: {shown} does not contain declared merge key: {key}")
         matches = [
             index
             for index, each in enumerate(merged)
@@ -166,6 +167,10 @@ def _without_directives(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_directives(each) for each in value if not _is_delete(each)]
     return value
+
+
+def _go_map(value: dict[str, Any]) -> str:
+    return f"map[{' '.join(f'{key}:{value[key]}' for key in sorted(value))}]"
 
 
 def _hashable(value: Any) -> Any:

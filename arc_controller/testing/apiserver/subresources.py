@@ -182,10 +182,13 @@ class Subresources:
             each for each in status.get("conditions") or () if each["type"] != "DisruptionTarget"
         ]
 
-        def change(obj: Object) -> Object:
-            return {**obj, "status": {**status, "conditions": [*others, condition]}}
-
-        self._writer.update(call, resource, info.namespace, info.name, change, subresource="status")
+        evicted = {
+            **pod,
+            "metadata": dict(pod["metadata"]),
+            "status": {**status, "conditions": [*others, condition]},
+        }
+        if not call.dry_run:
+            self._store.put(resource.storage_key, info.namespace, info.name, evicted)
 
     def _finalize(self, request: Request, info: RequestInfo) -> Response:
         body = _object(request)

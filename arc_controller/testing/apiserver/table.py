@@ -39,6 +39,7 @@ class TableMaker:
         self._version = version or "v1"
         self._include = include or "Metadata"
         self._now = now
+        self._no_rows: list[Object] | None = []
         if resource.custom:
             self._columns: tuple[Column, ...] = (NAME_COLUMN, *resource.columns)
             self._cells = _custom_cells(resource.columns)
@@ -46,6 +47,8 @@ class TableMaker:
             printer = PRINTERS.get(resource.storage_key, _DEFAULT)
             self._columns = printer.columns
             self._cells = printer.cells
+            if printer is _DEFAULT:
+                self._no_rows = None
 
     def table(
         self, objects: list[Object], metadata: dict[str, Any], *, headers: bool = True
@@ -56,7 +59,7 @@ class TableMaker:
             "apiVersion": f"meta.k8s.io/{self._version}",
             "metadata": metadata,
             "columnDefinitions": [_definition(each) for each in self._columns] if headers else None,
-            "rows": [self._row(each) for each in objects],
+            "rows": [self._row(each) for each in objects] or self._no_rows,
         }
         return encode_json(table)
 

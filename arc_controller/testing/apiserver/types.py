@@ -164,7 +164,7 @@ def wire_fields(name: str) -> dict[str, tuple[str, str, str, str]]:
     """Field number → (JSON name, kind, type, modifiers) of a built-in struct; empty if unknown.
 
     Kinds: s(tring), b(ool), i(nteger), d(ouble), y (bytes), m(essage). Modifiers: p(ointer),
-    r(epeated), M(ap), n (inline), o(mitted when empty).
+    r(epeated), M(ap), n (inline), o(mitted when empty), z (omitted when zero).
     """
     return _wire().get(name, {})
 
@@ -174,8 +174,12 @@ def _shown_fields(name: str) -> dict[str, Any]:
     for field, kind, ref, modifiers in wire_fields(name).values():
         if "n" in modifiers:
             shown.update(_shown_fields(ref))
-        elif "o" not in modifiers:
-            shown[field] = None if set("prM") & set(modifiers) else _zero(kind, ref)
+        elif set("prM") & set(modifiers):
+            if "o" not in modifiers:
+                shown[field] = None
+        elif "z" not in modifiers and ("o" not in modifiers or kind == "m"):
+            # Go's omitempty does not know when a struct is empty.
+            shown[field] = _zero(kind, ref)
     return shown
 
 

@@ -142,7 +142,11 @@ class Writer:
             strategy.prepare_status(obj, old.obj, call)
         else:
             strategy.prepare_update(obj, old.obj, call)
-        if subresource == "" and strategy.counts_generation and strategy.spec_changed(obj, old.obj):
+        if (
+            subresource in ("", "scale")
+            and strategy.counts_generation
+            and strategy.spec_changed(obj, old.obj)
+        ):
             meta["generation"] = int(meta.get("generation") or 0) + 1
         problems = _metadata_problems(resource, meta)
         changes = list(metadata.validate_metadata_update(meta, old.obj["metadata"]))
