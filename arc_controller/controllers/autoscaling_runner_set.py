@@ -127,6 +127,12 @@ class AutoscalingRunnerSetReconciler:
         await self._remove_other_runner_sets(scale_set.obj)
         if runner_set is not None and runner_set.is_being_deleted:
             return Result()  # its deletion ends in an event, and then there is a new one
+        if runner_set is None and listeners:
+            # What they asked for they asked of a set that is gone, and they do not ask again before
+            # something happens.
+            await self._stop(listeners)
+            runner_set = await self._ensure_runner_set(scale_set.obj, None)
+            return await self._report(scale_set, runner_set, None)
         runner_set = await self._ensure_runner_set(scale_set.obj, runner_set)
 
         listener = await self._ensure_listener(scale_set.obj, listeners)
@@ -168,9 +174,7 @@ class AutoscalingRunnerSetReconciler:
         runner_set: EphemeralRunnerSet,
         listeners: Sequence[AutoscalingListener],
     ) -> Result:
-        for listener in listeners:
-            if not listener.is_being_deleted:
-                await self._client.delete(AutoscalingListener, listener.key, uid=listener.uid)
+        await self._stop(listeners)
         if runner_set.spec.replicas or runner_set.spec.patch_id:
             # The last words of the listener may come after this; they bring us here again.
             stopped = LazyCopy(runner_set)
@@ -323,6 +327,11 @@ class AutoscalingRunnerSetReconciler:
         created = await self._client.create(wanted)
         self._unwritable.note(created.uid, wanted.spec, created.spec)
         return created
+
+    async def _stop(self, listeners: Sequence[AutoscalingListener]) -> None:
+        for listener in listeners:
+            if not listener.is_being_deleted:
+                await self._client.delete(AutoscalingListener, listener.key, uid=listener.uid)
 
     # Row 8: phase and counts.
 

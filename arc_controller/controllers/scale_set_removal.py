@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 import structlog
 
@@ -25,17 +24,13 @@ from arc_controller.controllers.indexes import (
 )
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.scale_set import scale_set_id
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.finalizers import missing_finalizers, remove_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
 
 log = structlog.get_logger(__name__)
-
-GIVE_UP_AFTER = timedelta(minutes=10)
-"""How long a deletion waits for credentials that are gone. Its namespace waits with it, and a
-secret that was deleted too will not come back; the service forgets idle scale sets by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +64,12 @@ class Removal:
 
         try:
             await self._unregister(obj)
-        except (InputError, ActionsError) as error:
+        except (InputError, ActionsError, Forbidden) as error:
+            # Forbidden: with its namespace goes what lets us read the credentials there.
             trouble = trouble_of(error)
             if trouble is None or not trouble.by_hand:
                 raise
-            if self._is_patient(obj):
+            if not is_hopeless(error, obj, self.context.now()):
                 why = f"cannot remove the scale set from the service: {trouble.message}"
                 return await self._wait(scale_set, why, reason=trouble.reason, warn=True)
             log.warning(
@@ -127,10 +123,6 @@ class Removal:
             other.uid != obj.uid and not other.is_being_deleted and scale_set_id(other) == id_
             for other in same
         )
-
-    def _is_patient(self, obj: AutoscalingRunnerSet) -> bool:
-        since = obj.metadata.deletion_timestamp
-        return since is not None and self.context.now() - since < GIVE_UP_AFTER
 
     async def _wait(
         self,

@@ -7,6 +7,7 @@ a status, and each new wording would be one more write.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from arc_controller.actions import (
     ActionsApiError,
@@ -24,9 +25,14 @@ from arc_controller.actions import (
 )
 from arc_controller.controllers.inputs import InputError
 from arc_controller.runtime import errors as api
+from arc_controller.runtime.objects import KubeObject
 
 REPAIRED_BY_HAND = 60.0
 """Seconds after which something that only a person can repair is looked at again."""
+
+GIVE_UP_AFTER = timedelta(minutes=10)
+"""How long a deletion waits for credentials that are gone. Its namespace waits with it, and a
+secret that was deleted too will not come back; the service forgets what is idle by itself."""
 
 _SPEC_ERRORS: tuple[tuple[type[ActionsError], str], ...] = (
     (InvalidConfigUrl, "InvalidConfigUrl"),
@@ -57,6 +63,14 @@ def trouble_of(error: Exception) -> Trouble | None:
     if isinstance(error, api.Forbidden | api.Invalid | api.BadRequest):
         return Trouble(type(error).__name__, f"the API server says no: {error}", by_hand=True)
     return None
+
+
+def is_hopeless(error: Exception, obj: KubeObject, now: datetime) -> bool:
+    """Whether the deletion of `obj` has waited long enough for a person to repair the error."""
+    trouble, since = trouble_of(error), obj.metadata.deletion_timestamp
+    if trouble is None or not trouble.by_hand or since is None:
+        return False
+    return now - since >= GIVE_UP_AFTER
 
 
 def _service_trouble(error: ActionsError) -> Trouble:
