@@ -10,14 +10,14 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from cachetools import TTLCache
 
 from arc_controller.actions import ActionsError, JobStillRunning
-from arc_controller.api.core import Pod, Secret
+from arc_controller.api.core import Pod
 from arc_controller.api.v1alpha1 import (
     EphemeralRunner,
     EphemeralRunnerStatus,
-    Finalizer,
     Phase,
     Reason,
 )
@@ -33,14 +33,12 @@ from arc_controller.controllers.pod_state import (
     judge,
     why_stuck,
 )
-from arc_controller.controllers.runner_fanout import each, raise_first
-from arc_controller.controllers.runner_pod import (
-    RUNNER_POD_LABEL,
-    InvalidTemplate,
-    build_pod,
-    sidecars,
-    uses_container_hooks,
+from arc_controller.controllers.runner_end import (
+    FINALIZERS,
+    JOB_STILL_RUNNING_RETRY,
+    RunnerEnd,
 )
+from arc_controller.controllers.runner_pod import InvalidTemplate, build_pod, sidecars
 from arc_controller.controllers.runner_registration import (
     NameTaken,
     Registrar,
@@ -54,22 +52,21 @@ from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.controller import Controller, Result
 from arc_controller.runtime.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from arc_controller.runtime.events import EventRecorder, EventType
-from arc_controller.runtime.finalizers import add_finalizers, remove_finalizers
+from arc_controller.runtime.finalizers import add_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
-from arc_controller.runtime.objects import KubeObject, LabelSelector, NamespacedName, find_condition
+from arc_controller.runtime.objects import NamespacedName, find_condition
 from arc_controller.runtime.ownership import is_controlled_by
 from arc_controller.runtime.predicates import Predicate
 
 if TYPE_CHECKING:
     from arc_controller.runtime.manager import Manager
 
-FINALIZERS: Final = (Finalizer.EPHEMERAL_RUNNER, Finalizer.RUNNER_REGISTRATION)
+log = structlog.get_logger(__name__)
 
 MAX_FAILURES: Final = 5
 BACKOFF: Final = (0, 5, 10, 20, 40, 80)
 """Seconds to wait after the last failure, by the number of failures."""
 
-JOB_STILL_RUNNING_RETRY: Final = 30.0
 QUOTA_RETRY: Final = 30.0
 QUOTA_PATIENCE: Final = timedelta(minutes=10)
 """How long a runner waits for quota; its registration would expire."""
@@ -108,8 +105,8 @@ class EphemeralRunnerReconciler:
         now: Now = utc_now,
     ) -> None:
         self._client = client
-        self._api_reader = api_reader
         self._registrar = Registrar(client, actions)
+        self._end = RunnerEnd(client, api_reader, self._registrar, events)
         self._version = config.version
         self._events = events
         self._now = now
@@ -127,10 +124,10 @@ class EphemeralRunnerReconciler:
         runner = LazyCopy(found)
 
         if found.is_being_deleted:
-            return await self._finalize(runner)
+            return await self._end.finalize(runner)
 
         if found.status.is_done:
-            return await self._clean_up(runner)
+            return await self._end.clean_up(runner)
 
         if add_finalizers(runner, *FINALIZERS):
             await runner.patch(self._client)
@@ -143,57 +140,6 @@ class EphemeralRunnerReconciler:
             return Result(requeue_after=POD_EXISTS_RETRY)
 
         return await self._follow(runner, pod)
-
-    # --- the end ----------------------------------------------------------------------------------
-
-    async def _finalize(self, runner: LazyCopy[EphemeralRunner]) -> Result:
-        """Row 1: unregister, delete what is ours, let go."""
-        obj = runner.obj
-        if not any(name in obj.metadata.finalizers for name in FINALIZERS):
-            return Result()
-
-        try:
-            if _may_be_registered(obj):
-                await self._registrar.unregister(obj)
-        except JobStillRunning:
-            self._tell(
-                obj,
-                "Normal",
-                "JobStillRunning",
-                "The service says that this runner still runs a job; it is removed afterwards",
-            )
-            return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
-        except (InputError, ActionsError) as error:
-            return self._cannot_unregister(obj, error)
-
-        await self._delete_pod(obj)
-        await self._registrar.delete_secret(obj)
-        if uses_container_hooks(obj.spec):
-            await self._delete_hook_resources(obj)
-        remove_finalizers(runner, *FINALIZERS)
-        await runner.patch(self._client)
-        return Result()
-
-    async def _clean_up(self, runner: LazyCopy[EphemeralRunner]) -> Result:
-        """Row 2: done, so nothing but the object itself stays, and the object says why.
-
-        The registration finalizer tells whether this has been done already.
-        """
-        obj = runner.obj
-        if Finalizer.RUNNER_REGISTRATION not in obj.metadata.finalizers:
-            return Result()
-
-        await self._delete_pod(obj)
-        await self._registrar.delete_secret(obj)
-        try:
-            await self._registrar.unregister(obj)
-        except JobStillRunning:
-            return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
-        except (InputError, ActionsError) as error:
-            return self._cannot_unregister(obj, error)
-        remove_finalizers(runner, Finalizer.RUNNER_REGISTRATION)
-        await runner.patch(self._client)
-        return Result()
 
     # --- the beginning ----------------------------------------------------------------------------
 
@@ -420,7 +366,7 @@ class EphemeralRunnerReconciler:
         put_condition(runner, FINISHED, True, reason, message, now=self._now())
         await runner.patch_status(self._client)
         self._tell(runner.obj, "Warning", reason, f"{phase}: {message}")
-        return await self._clean_up(runner)
+        return await self._end.clean_up(runner)
 
     async def _give_up(self, runner: EphemeralRunner, reason: str, message: str) -> Result:
         """Delete the runner; row 1 unregisters it. Scaling makes another where one is needed."""
@@ -434,26 +380,6 @@ class EphemeralRunnerReconciler:
         await self._client.delete(EphemeralRunner, runner.key, uid=runner.uid)
         self._deleted[runner.uid] = None
 
-    async def _delete_pod(self, runner: EphemeralRunner) -> None:
-        pod = await self._client.find(Pod, runner.key)
-        if pod is None or pod.is_being_deleted or not is_controlled_by(pod, runner):
-            return
-        await self._client.delete(Pod, pod.key, uid=pod.uid)
-
-    async def _delete_hook_resources(self, runner: EphemeralRunner) -> None:
-        # These are not in the cache, which holds only what the controllers make.
-        made_by_hooks = LabelSelector({RUNNER_POD_LABEL: runner.metadata.name})
-        namespace = runner.metadata.namespace
-        found: list[KubeObject] = [
-            *await self._api_reader.list(Pod, namespace=namespace, labels=made_by_hooks),
-            *await self._api_reader.list(Secret, namespace=namespace, labels=made_by_hooks),
-        ]
-
-        async def delete(obj: KubeObject) -> None:
-            await self._client.delete(type(obj), obj.key, uid=obj.uid)
-
-        raise_first(await each([obj for obj in found if not obj.is_being_deleted], delete))
-
     async def _cannot_register(
         self, runner: LazyCopy[EphemeralRunner], error: InputError | ActionsError
     ) -> Result:
@@ -464,17 +390,6 @@ class EphemeralRunnerReconciler:
         if not runner.obj.status.phase:
             runner.mutate().status.phase = Phase.PENDING
         await runner.patch_status(self._client)
-        if trouble.by_hand:
-            return Result(requeue_after=REPAIRED_BY_HAND)
-        raise error
-
-    def _cannot_unregister(
-        self, runner: EphemeralRunner, error: InputError | ActionsError
-    ) -> Result:
-        trouble = trouble_of(error)
-        if trouble is None:
-            raise error
-        self._tell(runner, "Warning", trouble.reason, f"Cannot unregister: {trouble.message}")
         if trouble.by_hand:
             return Result(requeue_after=REPAIRED_BY_HAND)
         raise error
@@ -513,7 +428,10 @@ def add_to_manager(
         .named("ephemeralrunner")
         .for_(EphemeralRunner, predicates=[_not_our_status])
         .owns(Pod)
-        .with_options(max_concurrent_reconciles=config.max_concurrent_reconciles)
+        .with_options(
+            max_concurrent_reconciles=config.max_concurrent_reconciles,
+            rate_limiter=config.new_rate_limiter(),
+        )
         .build(reconciler)
     )
 
@@ -537,11 +455,6 @@ _not_our_status = Predicate[EphemeralRunner](
 
 def _holds_a_job(runner: EphemeralRunner) -> bool:
     return runner.status.has_job or runner.status.phase == Phase.RUNNING
-
-
-def _may_be_registered(runner: EphemeralRunner) -> bool:
-    """Not any more once row 2 took the registration finalizer off."""
-    return Finalizer.RUNNER_REGISTRATION in runner.metadata.finalizers or not runner.status.is_done
 
 
 def _backoff(status: EphemeralRunnerStatus, now: datetime) -> float:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from arc_controller.actions import ActionsError, JobStillRunning
-from arc_controller.api.core import Secret
 from arc_controller.api.v1alpha1 import (
     EphemeralRunner,
     EphemeralRunnerSet,
@@ -21,56 +22,61 @@ from arc_controller.api.v1alpha1 import (
     Phase,
     SetPhase,
 )
-from arc_controller.controllers.conditions import put_condition
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.controllers.expectations import Expectations, Request
 from arc_controller.controllers.inputs import InputError
-from arc_controller.controllers.meta import is_foreign, same_metadata, set_metadata
-from arc_controller.controllers.proxy import proxy_environment
-from arc_controller.controllers.revision import patch_applied_actionable_revision_status, runners_of
+from arc_controller.controllers.revision import (
+    patch_applied_actionable_revision_status,
+    patch_finished_runner_cleanup_status,
+    runners_of,
+)
 from arc_controller.controllers.runner_fanout import each, raise_first
 from arc_controller.controllers.runner_registration import Registrar, RunnerClients
+from arc_controller.controllers.runner_set_proxy import delete_proxy_secret, write_proxy_secret
+from arc_controller.controllers.runner_set_status import (
+    FAILED_RETRY,
+    RunnerSetStatus,
+    StatusPace,
+    failed_since,
+)
 from arc_controller.controllers.runner_sorting import SortedRunners, revision_of, sort_runners
 from arc_controller.controllers.runner_template import (
-    build_proxy_secret,
     build_runner,
-    proxy_secret_key,
     runner_name,
 )
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.controller import Controller, Result
-from arc_controller.runtime.errors import AlreadyExists, ApiError, Conflict, ServerError
+from arc_controller.runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Forbidden,
+    ServerError,
+)
 from arc_controller.runtime.events import EventRecorder
 from arc_controller.runtime.finalizers import add_finalizers, remove_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
-from arc_controller.runtime.objects import NamespacedName, find_condition
+from arc_controller.runtime.objects import NamespacedName
 from arc_controller.runtime.ownership import controller_of
 from arc_controller.runtime.predicates import Predicate
 
 if TYPE_CHECKING:
     from arc_controller.runtime.manager import Manager
 
+log = structlog.get_logger(__name__)
+
 OWNER_INDEX: Final = "owner"
 """The field index of runners by the uid of the set that controls them."""
 
 PACE: Final = 0.1
 """Seconds between two passes over a set whose spec did not change: a burst of events is one."""
-STATUS_PACE: Final = 1.0
-"""Seconds between two writes of nothing but changed counts."""
 BUSY_RETRY: Final = 30.0
 STALE_CACHE_RETRY: Final = 1.0
 PROXY_CHECK: Final = 60.0
 """How long a proxy secret that was changed by others, or whose credentials rotated, may stay."""
-FAILED_RETRY: Final = timedelta(minutes=10)
-MARKER_ATTEMPTS: Final = 5
 
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
-
-SCALING_ACTIVE: Final = "ScalingActive"
-RUNNERS_HEALTHY: Final = "RunnersHealthy"
 PROXY_READY: Final = "ProxyReady"
 
 
@@ -96,6 +102,7 @@ class EphemeralRunnerSetReconciler:
         self._registrar = Registrar(client, actions)
         self._excluded = config.exclude_label_prefixes
         self._events = events
+        self._status = RunnerSetStatus(client, events, now)
         self._now = now
         self._random = random or Random()
         self._memories: dict[NamespacedName, _Memory] = {}
@@ -158,7 +165,9 @@ class EphemeralRunnerSetReconciler:
             return await self._finish(runner_set, memory, runners=runners)
 
         if runners.finished:
-            await self._record_cleanup(obj)
+            await patch_finished_runner_cleanup_status(
+                self._client, self._api_reader, obj, obj.spec.patch_id
+            )
             raise_first(await self._remove(runners.finished, memory))
             return await self._finish(runner_set, memory)
 
@@ -174,20 +183,22 @@ class EphemeralRunnerSetReconciler:
         if Finalizer.EPHEMERAL_RUNNER_SET not in obj.metadata.finalizers:
             return Result()
 
-        results = await self._remove([*runners.over, *runners.idle], memory)
+        results = await self._remove([*runners.over, *runners.idle], memory, last_of=obj)
         raise_first(results)
         if runners.count:
             phase = obj.status.phase or SetPhase.RUNNING
-            return _sooner(
-                Result(requeue_after=await self._write_status(runner_set, runners, phase, memory)),
-                _again_if_busy(results),
-            )
+            counts = await self._finish(runner_set, memory, phase, runners)
+            return _sooner(counts, _again_if_busy(results))
 
         if await runners_of(self._api_reader, obj):
             return Result(requeue_after=STALE_CACHE_RETRY)
 
         if obj.spec.ephemeral_runner_spec.proxy is not None:
-            await self._delete_proxy_secret(obj)
+            try:
+                await delete_proxy_secret(self._client, obj)
+            except Forbidden as error:
+                # A namespace that is deleted takes our permissions in it along, and the secret too.
+                log.info("cannot delete a proxy secret", runner_set=str(obj.key), reason=str(error))
         remove_finalizers(runner_set, Finalizer.EPHEMERAL_RUNNER_SET)
         await runner_set.patch(self._client)
         return Result()
@@ -204,7 +215,7 @@ class EphemeralRunnerSetReconciler:
         raise_first(results)
         memory.proxy_checked = None
         if obj.spec.ephemeral_runner_spec.proxy is None:
-            await self._delete_proxy_secret(obj)
+            await delete_proxy_secret(self._client, obj)
         await self._keep_proxy_secret(runner_set, memory)
         memory.expectations.reopen()
         if await patch_applied_actionable_revision_status(
@@ -226,11 +237,7 @@ class EphemeralRunnerSetReconciler:
         The runners that were refused stay: they are the evidence from which the phase is derived,
         and removing them would only make others that are refused, too.
         """
-        refused = "The service refuses the runners' version as too old; nothing is created until "
-        advice = "the runner spec changes: set a newer runner image in the template"
-        self._trouble(runner_set, SCALING_ACTIVE, SetPhase.OUTDATED, refused + advice)
-        await self._write_status(runner_set, runners, SetPhase.OUTDATED, memory)
-
+        await self._status.write(runner_set, runners, SetPhase.OUTDATED, memory.status)
         rest = [*runners.finished, *runners.failed, *runners.stale_outdated, *runners.idle]
         results = await self._remove(rest, memory)
         raise_first(results)
@@ -336,11 +343,15 @@ class EphemeralRunnerSetReconciler:
         return created
 
     async def _remove(
-        self, runners: Sequence[EphemeralRunner], memory: _Memory
+        self,
+        runners: Sequence[EphemeralRunner],
+        memory: _Memory,
+        last_of: EphemeralRunnerSet | None = None,
     ) -> list[bool | Exception]:
         """Delete runners, those that may be at work only after they are unregistered.
 
-        True for each that was deleted, False for one that turned out to run a job.
+        True for each that was deleted, False for one that turned out to run a job. Of a set that is
+        being deleted (`last_of`) they are not kept for ever when nobody may ask the service.
         """
 
         async def remove(runner: EphemeralRunner) -> bool:
@@ -350,6 +361,9 @@ class EphemeralRunnerSetReconciler:
                     await self._registrar.unregister(runner)
                 except JobStillRunning:
                     return False
+                except (InputError, ActionsError, Forbidden) as error:
+                    if last_of is None or not is_hopeless(error, last_of, self._now()):
+                        raise
             elif not status.is_done:
                 # Not registered as far as we know: not if it has changed since.
                 version = runner.metadata.resource_version
@@ -362,27 +376,7 @@ class EphemeralRunnerSetReconciler:
         return await each(runners, remove)
 
     def _is_due(self, runner: EphemeralRunner) -> bool:
-        return self._now() - _failed_since(runner) >= FAILED_RETRY
-
-    async def _record_cleanup(self, obj: EphemeralRunnerSet) -> None:
-        """Remember that the gap which finished runners leave belongs to this request.
-
-        An equality test, not a maximum: patch ids start again with each listener.
-        """
-        for attempt in range(MARKER_ATTEMPTS):
-            live = await self._api_reader.find(EphemeralRunnerSet, obj.key)
-            if live is None or live.uid != obj.uid:
-                return
-            if live.status.finished_runner_cleanup_patch_id == obj.spec.patch_id:
-                return
-            runner_set = LazyCopy(live)
-            runner_set.mutate().status.finished_runner_cleanup_patch_id = obj.spec.patch_id
-            try:
-                await runner_set.patch_status(self._client)
-                return
-            except Conflict:
-                if attempt == MARKER_ATTEMPTS - 1:
-                    raise
+        return self._now() - failed_since(runner) >= FAILED_RETRY
 
     # --- proxy secret -----------------------------------------------------------------------------
 
@@ -397,41 +391,16 @@ class EphemeralRunnerSetReconciler:
         if memory.proxy_checked is not None and now - memory.proxy_checked < PROXY_CHECK:
             return
         try:
-            environment = await proxy_environment(self._client, proxy, obj.metadata.namespace)
-            await self._write_proxy_secret(obj, environment)
+            await write_proxy_secret(self._client, obj, proxy, self._excluded)
         except InputError as error:
-            self._trouble(runner_set, PROXY_READY, error.reason, str(error))
+            self._status.trouble(runner_set, PROXY_READY, error.reason, str(error))
             await runner_set.patch_status(self._client)
             raise
-        self._recovered(runner_set, PROXY_READY, "The runners' proxy settings are in place")
+        self._status.recovered(runner_set, PROXY_READY, "The runners' proxy settings are in place")
         await runner_set.patch_status(self._client)
         memory.proxy_checked = now
 
-    async def _write_proxy_secret(
-        self, obj: EphemeralRunnerSet, environment: dict[str, str]
-    ) -> None:
-        wanted = build_proxy_secret(obj, environment, self._excluded)
-        existing = await self._client.find(Secret, wanted.key)
-        if existing is None:
-            await self._client.create(wanted)
-            return
-        if is_foreign(existing, obj):
-            raise InputError(
-                "ProxySecretTaken", f"secret {wanted.key} is needed and belongs to something else"
-            )
-        secret = LazyCopy(existing)
-        if existing.data != wanted.data:
-            secret.mutate().data = wanted.data
-        if not same_metadata(existing.metadata, wanted.metadata):
-            set_metadata(secret, wanted.metadata)
-        await secret.patch(self._client)
-
-    async def _delete_proxy_secret(self, obj: EphemeralRunnerSet) -> None:
-        existing = await self._client.find(Secret, proxy_secret_key(obj))
-        if existing is not None and not is_foreign(existing, obj):
-            await self._client.delete(Secret, existing.key, uid=existing.uid)
-
-    # --- status -----------------------------------------------------------------------------------
+    # --- the end of a pass ------------------------------------------------------------------------
 
     async def _finish(
         self,
@@ -440,92 +409,16 @@ class EphemeralRunnerSetReconciler:
         phase: str = SetPhase.RUNNING,
         runners: SortedRunners | None = None,
     ) -> Result:
-        """The end of a pass: count what there is now, and say when to look again.
+        """Count what there is now, and say when to look again.
 
         `runners` are given by a pass that changed none of them.
         """
         if runners is None:
             runners = await self._runners(runner_set.obj, memory)
-        self._note_health(runner_set, runners)
-        if phase == SetPhase.RUNNING:
-            self._recovered(runner_set, SCALING_ACTIVE, "Runners are created as jobs need them")
-        wait = await self._write_status(runner_set, runners, phase, memory)
-        due = [_failed_since(r) + FAILED_RETRY - self._now() for r in runners.failed]
-        soonest = min((left.total_seconds() for left in due), default=None)
-        if soonest is not None:
-            wait = min(max(soonest, PACE), wait if wait is not None else soonest + 1)
-        return Result(requeue_after=wait)
-
-    async def _write_status(
-        self,
-        runner_set: LazyCopy[EphemeralRunnerSet],
-        runners: SortedRunners,
-        phase: str,
-        memory: _Memory,
-    ) -> float | None:
-        """One patch if something changed; the seconds to wait if it is too early for that."""
-        old, now = runner_set.obj.status, _loop_time()
-        counts = (
-            runners.total,
-            len(runners.pending),
-            len(runners.running),
-            len(runners.failed),
-        )
-        same_counts = counts == (
-            old.current_replicas,
-            old.pending_ephemeral_runners,
-            old.running_ephemeral_runners,
-            old.failed_ephemeral_runners,
-        )
-        only_counts = phase == old.phase and not runner_set.is_mutated
-        if only_counts and same_counts:
-            return None
-        if only_counts and memory.status_written is not None:
-            left = memory.status_written + STATUS_PACE - now
-            if left > 0:
-                return left
-
-        status = runner_set.mutate().status
-        status.current_replicas = counts[0]
-        status.pending_ephemeral_runners = counts[1]
-        status.running_ephemeral_runners = counts[2]
-        status.failed_ephemeral_runners = counts[3]
-        status.phase = phase
-        # Counts are true of the runners, whatever the listener has done to the spec meanwhile, and
-        # it does so all the time: they need no lock. The phase was judged by the set's revision.
-        await runner_set.patch_status(self._client, lock=not only_counts)
-        memory.status_written = now
-        return None
-
-    def _note_health(
-        self, runner_set: LazyCopy[EphemeralRunnerSet], runners: SortedRunners
-    ) -> None:
-        if not runners.failed:
-            self._recovered(runner_set, RUNNERS_HEALTHY, "No runner has failed")
-            return
-        status = runners.failed[-1].status
-        minutes = int(FAILED_RETRY.total_seconds() // 60)
-        message = (
-            f"Failed runners take up replicas and are retried after {minutes} minutes; "
-            f"the newest says: {status.reason or Phase.FAILED}: {status.message}"
-        )
-        self._trouble(runner_set, RUNNERS_HEALTHY, "FailedRunners", message)
-
-    def _trouble(
-        self, runner_set: LazyCopy[EphemeralRunnerSet], type_: str, reason: str, message: str
-    ) -> None:
-        """A condition for the next status patch and, at a turning point, an Event."""
-        if put_condition(runner_set, type_, False, reason, message, now=self._now()):
-            self._events.event(runner_set.obj, "Warning", reason, message)
-
-    def _recovered(
-        self, runner_set: LazyCopy[EphemeralRunnerSet], type_: str, message: str
-    ) -> None:
-        """Take a trouble back. Where there was none, no condition says so."""
-        condition = find_condition(runner_set.obj.status.conditions, type_)
-        if condition is not None and condition.status == "False":
-            put_condition(runner_set, type_, True, type_, message, now=self._now())
-            self._tell(runner_set.obj, type_, message)
+        wait = await self._status.write(runner_set, runners, phase, memory.status)
+        due = [failed_since(r) + FAILED_RETRY - self._now() for r in runners.failed]
+        retry = min((max(left.total_seconds(), PACE) for left in due), default=None)
+        return _sooner(Result(requeue_after=wait), Result(requeue_after=retry))
 
     def _tell(self, obj: EphemeralRunnerSet, reason: str, message: str) -> None:
         self._events.event(obj, "Normal", reason, message)
@@ -543,7 +436,7 @@ class _Memory:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.expectations = Expectations()
-        self.status_written: float | None = None
+        self.status = StatusPace()
         self.proxy_checked: float | None = None
         self._pass: float | None = None
         self._state: tuple[int, datetime | None] | None = None
@@ -579,7 +472,9 @@ def add_to_manager(
         .for_(EphemeralRunnerSet)
         .owns(EphemeralRunner, predicates=[_matters_to_the_set])
         .with_options(
-            max_concurrent_reconciles=config.max_concurrent_sets, sync_period=config.sync_period
+            max_concurrent_reconciles=config.max_concurrent_sets,
+            rate_limiter=config.new_rate_limiter(),
+            sync_period=config.sync_period,
         )
         .build(reconciler)
     )
@@ -599,13 +494,6 @@ def _sorted_by(runner: EphemeralRunner) -> tuple[object, ...]:
 _matters_to_the_set = Predicate[EphemeralRunner](
     update=lambda old, new: _sorted_by(old) != _sorted_by(new)
 )
-
-
-def _failed_since(runner: EphemeralRunner) -> datetime:
-    """When a runner failed: what its condition says, else no later than any trace it left."""
-    times = [condition.last_transition_time for condition in runner.status.conditions]
-    known = [*runner.status.failures.values(), runner.metadata.creation_timestamp, *times]
-    return max((time for time in known if time is not None), default=_LONG_AGO)
 
 
 def _again_if_busy(results: Sequence[object]) -> Result:

@@ -1,4 +1,7 @@
-"""Which revision of the spec a set has acted on, and whether that revision is condemned."""
+"""What a set has acted on, recorded so that no later decision can be fooled by a lagging cache.
+
+Both records are made from uncached reads, with the lock, again from the start on a conflict.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,31 @@ async def patch_applied_actionable_revision_status(
         _record(runner_set, runners, target)
         try:
             return await runner_set.patch_status(client)
+        except Conflict:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def patch_finished_runner_cleanup_status(
+    client: StatusWriter, api_reader: Reader, runner_set: EphemeralRunnerSet, patch_id: int
+) -> bool:
+    """Record that the gap which finished runners leave belongs to this request; says whether
+    anything was sent.
+
+    An equality test, not a maximum: patch ids start again with each listener. Raises `Conflict`
+    when several attempts in a row met one, and other `ApiError`s.
+    """
+    for attempt in range(ATTEMPTS):
+        live = await api_reader.find(EphemeralRunnerSet, runner_set.key)
+        if live is None or live.uid != runner_set.uid:
+            return False
+        if live.status.finished_runner_cleanup_patch_id == patch_id:
+            return False
+        changed = LazyCopy(live)
+        changed.mutate().status.finished_runner_cleanup_patch_id = patch_id
+        try:
+            return await changed.patch_status(client)
         except Conflict:
             if attempt == ATTEMPTS - 1:
                 raise

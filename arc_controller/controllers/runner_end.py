@@ -1,0 +1,124 @@
+"""How an EphemeralRunner ends: what it registered and made is taken back, whatever happens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from arc_controller.actions import ActionsError, JobStillRunning
+from arc_controller.api.core import Pod, Secret
+from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer
+from arc_controller.controllers.context import Events
+from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.runner_fanout import each, raise_first
+from arc_controller.controllers.runner_pod import RUNNER_POD_LABEL, uses_container_hooks
+from arc_controller.controllers.runner_registration import Registrar
+from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.runtime.client import Client, Reader
+from arc_controller.runtime.controller import Result
+from arc_controller.runtime.finalizers import remove_finalizers
+from arc_controller.runtime.lazycopy import LazyCopy
+from arc_controller.runtime.objects import KubeObject, LabelSelector
+from arc_controller.runtime.ownership import is_controlled_by
+
+FINALIZERS: Final = (Finalizer.EPHEMERAL_RUNNER, Finalizer.RUNNER_REGISTRATION)
+
+JOB_STILL_RUNNING_RETRY: Final = 30.0
+"""Seconds until the service is asked again about a runner that it says holds a job."""
+
+
+class RunnerEnd:
+    """Rows 1 and 2 of the table. Every step may be repeated."""
+
+    def __init__(
+        self, client: Client, api_reader: Reader, registrar: Registrar, events: Events
+    ) -> None:
+        self._client = client
+        self._api_reader = api_reader
+        self._registrar = registrar
+        self._events = events
+
+    async def finalize(self, runner: LazyCopy[EphemeralRunner]) -> Result:
+        """It is being deleted: unregister, delete what is ours, let go."""
+        obj = runner.obj
+        if not any(name in obj.metadata.finalizers for name in FINALIZERS):
+            return Result()
+
+        try:
+            if _may_be_registered(obj):
+                await self._registrar.unregister(obj)
+        except JobStillRunning:
+            self._events.event(
+                obj,
+                "Normal",
+                "JobStillRunning",
+                "The service says that this runner still runs a job; it is removed afterwards",
+            )
+            return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
+        except (InputError, ActionsError) as error:
+            return self._cannot_unregister(obj, error)
+
+        await self._delete_pod(obj)
+        await self._registrar.delete_secret(obj)
+        if uses_container_hooks(obj.spec):
+            await self._delete_hook_resources(obj)
+        remove_finalizers(runner, *FINALIZERS)
+        await runner.patch(self._client)
+        return Result()
+
+    async def clean_up(self, runner: LazyCopy[EphemeralRunner]) -> Result:
+        """It is done, so nothing but the object itself stays, and the object says why.
+
+        The registration finalizer tells whether this has been done already.
+        """
+        obj = runner.obj
+        if Finalizer.RUNNER_REGISTRATION not in obj.metadata.finalizers:
+            return Result()
+
+        await self._delete_pod(obj)
+        await self._registrar.delete_secret(obj)
+        try:
+            await self._registrar.unregister(obj)
+        except JobStillRunning:
+            return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
+        except (InputError, ActionsError) as error:
+            return self._cannot_unregister(obj, error)
+        remove_finalizers(runner, Finalizer.RUNNER_REGISTRATION)
+        await runner.patch(self._client)
+        return Result()
+
+    async def _delete_pod(self, runner: EphemeralRunner) -> None:
+        pod = await self._client.find(Pod, runner.key)
+        if pod is None or pod.is_being_deleted or not is_controlled_by(pod, runner):
+            return
+        await self._client.delete(Pod, pod.key, uid=pod.uid)
+
+    async def _delete_hook_resources(self, runner: EphemeralRunner) -> None:
+        # These are not in the cache, which holds only what the controllers make.
+        made_by_hooks = LabelSelector({RUNNER_POD_LABEL: runner.metadata.name})
+        namespace = runner.metadata.namespace
+        found: list[KubeObject] = [
+            *await self._api_reader.list(Pod, namespace=namespace, labels=made_by_hooks),
+            *await self._api_reader.list(Secret, namespace=namespace, labels=made_by_hooks),
+        ]
+
+        async def delete(obj: KubeObject) -> None:
+            await self._client.delete(type(obj), obj.key, uid=obj.uid)
+
+        raise_first(await each([obj for obj in found if not obj.is_being_deleted], delete))
+
+    def _cannot_unregister(
+        self, runner: EphemeralRunner, error: InputError | ActionsError
+    ) -> Result:
+        trouble = trouble_of(error)
+        if trouble is None:
+            raise error
+        message = f"Cannot unregister: {trouble.message}"
+        self._events.event(runner, "Warning", trouble.reason, message)
+        if trouble.by_hand:
+            return Result(requeue_after=REPAIRED_BY_HAND)
+        raise error
+
+
+def _may_be_registered(runner: EphemeralRunner) -> bool:
+    """Not any more once `RunnerEnd.clean_up` took the registration finalizer off."""
+    return Finalizer.RUNNER_REGISTRATION in runner.metadata.finalizers or not runner.status.is_done
