@@ -93,7 +93,8 @@ class PolicyRule(Wire):
 
 
 class Role(KubeObject):
-    rules: list[PolicyRule] = msgspec.field(default_factory=list)
+    rules: list[PolicyRule] | None = None
+    """The API server says null for none."""
 
 
 class RoleRef(Wire):

@@ -102,12 +102,12 @@ async def test_the_role_allows_what_a_listener_does_and_nothing_else() -> None:
         await installed(here)
         where = await parts(here)
         role = await here.get(Role, where[Role])
-        assert [(r.resources, r.verbs, r.resource_names) for r in role.rules] == [
+        assert [(r.resources, r.verbs, r.resource_names) for r in role.rules or []] == [
             (["ephemeralrunnersets"], ["patch"], [NAME]),
             (["ephemeralrunners"], ["get", "patch"], []),
             (["ephemeralrunners/status"], ["patch"], []),
         ]
-        assert all(rule.api_groups == ["actions.github.com"] for rule in role.rules)
+        assert all(rule.api_groups == ["actions.github.com"] for rule in role.rules or [])
         assert role.metadata.labels[Label.LISTENER_NAME] == where[Pod].name
         assert role.metadata.labels[Label.LISTENER_NAMESPACE] == CONTROLLER
 
@@ -380,7 +380,7 @@ async def test_changed_rules_subjects_and_labels_are_put_right_under_a_lock() ->
         unlabelled = {"metadata": {"labels": {Label.SCALE_SET_NAME: "other"}}}
         await here.admin.patch(ServiceAccount, where[ServiceAccount], unlabelled)
         await here.settle()
-        assert len((await here.get(Role, where[Role])).rules) == 3
+        assert len((await here.get(Role, where[Role])).rules or []) == 3
         assert len((await here.get(RoleBinding, where[RoleBinding])).subjects) == 1
         account = await here.get(ServiceAccount, where[ServiceAccount])
         assert account.metadata.labels[Label.SCALE_SET_NAME] == NAME
