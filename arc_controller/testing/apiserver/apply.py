@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from arc_controller.testing.apiserver.fieldset import (
-    SELF,
     Fields,
     is_granular_list,
     is_granular_map,
+    is_member,
     item_key,
     items_by_key,
 )
@@ -63,7 +63,7 @@ def prune_given_up(value: Any, given_up: Fields, kept: Fields, node: Node) -> An
     beneath them. Changes `value`."""
     if is_granular_map(node, value):
         for key, removal in given_up.items():
-            if key == SELF or not key.startswith("f:"):
+            if not key.startswith("f:"):
                 continue
             name = key[2:]
             if name not in value:
@@ -93,7 +93,7 @@ _GONE = object()
 
 
 def _pruned(value: Any, removal: Fields, kept: Fields | None, node: Node) -> Any:
-    if kept is None and SELF in removal:
+    if kept is None and is_member(removal):
         return _GONE
     value = prune_given_up(value, removal, kept or {}, node)
     if kept is None and value in ({}, []):

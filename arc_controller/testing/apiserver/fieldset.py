@@ -1,12 +1,13 @@
 """Sets of field paths, as `managedFields` records them (FieldsV1).
 
-A set is a tree of dicts: `f:NAME`, `k:{"KEY":VALUE}`, `v:VALUE` lead to children, `.` says that the
-path itself is in the set. On the wire a path without children leaves the `.` out.
+A set is a tree of dicts: `f:NAME`, `k:{"KEY":VALUE}`, `v:VALUE` lead to children. A path is in the
+set when its dict is empty or has a `.`; one with children only leads to paths that are. Sets are
+never changed in place: they share parts with each other and with stored objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,81 +16,87 @@ from arc_controller.testing.apiserver.types import Node
 
 Fields: TypeAlias = dict[str, Any]
 SELF = "."
-_SELF_ONLY: Fields = {SELF: None}
-
-
-def leaf() -> Fields:
-    return {SELF: None}
-
-
-def from_wire(tree: Mapping[str, Any]) -> Fields:
-    found: Fields = {}
-    for key, child in tree.items():
-        if key == SELF:
-            found[SELF] = None
-        elif child:
-            found[key] = from_wire(child)
-        else:
-            found[key] = {SELF: None}
-    return found
-
-
-def to_wire(fields: Fields) -> Fields:
-    wire: Fields = {}
-    for key in sorted(fields):
-        if key == SELF:
-            if len(fields) > 1:
-                wire[SELF] = {}
-        else:
-            wire[key] = to_wire(fields[key])
-    return wire
+EMPTY: Fields = {}
+"""As a whole set: nothing. As a part of one: just the path that leads to it."""
 
 
 def union(one: Fields, other: Fields) -> Fields:
+    """Both sets together; at the top, an empty one is nothing."""
     if not one:
         return other
     if not other:
         return one
     merged = dict(one)
     for key, child in other.items():
-        mine = one.get(key)
-        merged[key] = child if key == SELF or mine is None else union(mine, child)
+        mine = merged.get(key)
+        merged[key] = child if mine is None else _joined(mine, child)
     return merged
 
 
+def _joined(one: Fields, other: Fields) -> Fields:
+    if not one and not other:
+        return EMPTY
+    if not one or not other:
+        more = one or other
+        return more if SELF in more else {SELF: EMPTY, **more}
+    return union(one, other)
+
+
 def difference(one: Fields, other: Fields) -> Fields:
+    """What is in the one and not in the other."""
     left: Fields = {}
     for key, child in one.items():
-        if key not in other:
+        theirs = other.get(key)
+        if theirs is None or key == SELF:
             left[key] = child
-        elif key != SELF:
-            rest = difference(child, other[key])
-            if rest:
-                left[key] = rest
+            continue
+        rest = _without(child, theirs)
+        if rest is not None:
+            left[key] = rest
     return left
 
 
+def _without(one: Fields, other: Fields) -> Fields | None:
+    """The part that is left, None when nothing is."""
+    keeps_self = is_member(one) and not is_member(other)
+    if not one:
+        return EMPTY if keeps_self else None
+    rest = difference({key: child for key, child in one.items() if key != SELF}, other)
+    if not keeps_self:
+        return rest or None
+    return {SELF: EMPTY, **rest} if rest else EMPTY
+
+
 def intersection(one: Fields, other: Fields) -> Fields:
+    """What is in both."""
     both: Fields = {}
     for key, child in one.items():
-        if key not in other:
+        theirs = other.get(key)
+        if theirs is None or key == SELF:
             continue
-        if key == SELF:
-            both[SELF] = None
-        else:
-            shared = intersection(child, other[key])
-            if shared:
-                both[key] = shared
+        shared = intersection(child, theirs)
+        if is_member(child) and is_member(theirs):
+            both[key] = {SELF: EMPTY, **shared} if shared else EMPTY
+        elif shared:
+            both[key] = shared
     return both
 
 
-def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
+def is_member(part: Fields) -> bool:
+    """Whether the path that leads to this part is in the set itself."""
+    return not part or SELF in part
+
+
+def paths(fields: Fields) -> Iterator[str]:
     """The paths of the set as error messages write them."""
-    if SELF in fields:
-        yield prefix
     for key in sorted(fields):
-        if key != SELF:
-            yield from paths(fields[key], prefix + step_text(key))
+        if key == SELF:
+            continue
+        step, child = step_text(key), fields[key]
+        if is_member(child):
+            yield step
+        for rest in paths(child):
+            yield step + rest
 
 
 def step_text(key: str) -> str:
@@ -146,69 +153,86 @@ def is_granular_map(node: Node, value: Any) -> bool:
 
 def everything(value: Any, node: Node) -> Fields:
     """Every path of a value, the inner ones too: what an update that adds it owns."""
-    found = leaf()
     if is_granular_map(node, value):
+        if not value:
+            return EMPTY
+        found: Fields = {SELF: EMPTY}
         for key, child in value.items():
             found[f"f:{key}"] = everything(child, node.field(key))
-    elif is_granular_list(node, value):
-        for key, item in items_by_key(node, value).items():
-            found[key] = everything(item, node.items)
-    return found
+        return found
+    if is_granular_list(node, value):
+        named = items_by_key(node, value)
+        if not named:
+            return EMPTY
+        return {SELF: EMPTY} | {key: everything(item, node.items) for key, item in named.items()}
+    return EMPTY
 
 
 def applied(value: Any, node: Node) -> Fields:
-    """The paths an applied configuration claims."""
+    """The paths an applied configuration claims, of a struct or map."""
     found: Fields = {}
     if is_granular_map(node, value):
         for key, child in value.items():
-            inner = applied(child, node.field(key))
-            if child is None or child == {} or key not in node.fields:
-                inner = {**inner, SELF: None}
-            if inner:
+            below = node.field(key)
+            itself = child is None or child == {} or key not in node.fields
+            inner = _claimed(child, below, itself=itself)
+            if inner is not None:
                 found[f"f:{key}"] = inner
     elif is_granular_list(node, value):
         for key, item in items_by_key(node, value).items():
-            found[key] = {**applied(item, node.items), SELF: None}
-    else:
-        found[SELF] = None
+            found[key] = _claimed(item, node.items, itself=True)
     return found
 
 
+def _claimed(value: Any, node: Node, *, itself: bool) -> Fields | None:
+    if not is_granular_map(node, value) and not is_granular_list(node, value):
+        return EMPTY
+    inner = applied(value, node)
+    if not itself:
+        return inner or None
+    return {SELF: EMPTY, **inner} if inner else EMPTY
+
+
 def compare(old: Any, new: Any, node: Node) -> tuple[Fields, Fields]:
-    """(added or modified, removed) paths between two values."""
+    """(added or modified, removed) paths between two structs, maps or granular lists."""
     changed: Fields = {}
     removed: Fields = {}
-    if old is None:
-        old = {} if is_granular_map(node, new) else [] if is_granular_list(node, new) else None
-    if is_granular_map(node, old) and is_granular_map(node, new):
-        for key, value in new.items():
-            if key not in old:
-                changed[f"f:{key}"] = everything(value, node.field(key))
-            elif old[key] != value:
-                _merge(f"f:{key}", compare(old[key], value, node.field(key)), changed, removed)
-        for key, value in old.items():
-            if key not in new:
-                removed[f"f:{key}"] = everything(value, node.field(key))
-    elif is_granular_list(node, old) and is_granular_list(node, new):
+    is_map = is_granular_map(node, new)
+    before, after, inner = old, new, None
+    if not is_map:
         before, after = items_by_key(node, old), items_by_key(node, new)
-        for key, value in after.items():
-            if key not in before:
-                changed[key] = everything(value, node.items)
-            elif before[key] != value:
-                _merge(key, compare(before[key], value, node.items), changed, removed)
-        for key, value in before.items():
-            if key not in after:
-                removed[key] = everything(value, node.items)
-    elif old != new:
-        changed = everything(new, node)
-        del changed[SELF]
-        if not changed:
-            changed = leaf()
+        inner = node.items
+    for key, value in after.items():
+        path = f"f:{key}" if is_map else key
+        below = inner or node.field(key)
+        if key not in before:
+            changed[path] = everything(value, below)
+        elif before[key] != value:
+            _compare_inside(before[key], value, below, path, (changed, removed))
+    for key, value in before.items():
+        if key not in after:
+            path = f"f:{key}" if is_map else key
+            removed[path] = everything(value, inner or node.field(key))
     return changed, removed
 
 
-def _merge(key: str, inner: tuple[Fields, Fields], changed: Fields, removed: Fields) -> None:
-    if inner[0]:
-        changed[key] = inner[0]
-    if inner[1]:
-        removed[key] = inner[1]
+def _compare_inside(
+    old: Any, new: Any, node: Node, path: str, found: tuple[Fields, Fields]
+) -> None:
+    """Compare two values of one path that are not equal."""
+    changed, removed = found
+    for granular, empty in ((is_granular_map, {}), (is_granular_list, [])):
+        if not granular(node, new):
+            continue
+        if old is None:
+            old = empty
+        if granular(node, old):
+            inner = compare(old, new, node)
+            if inner[0]:
+                changed[path] = inner[0]
+            if inner[1]:
+                removed[path] = inner[1]
+            return
+        changed[path] = {key: each for key, each in everything(new, node).items() if key != SELF}
+        return
+    changed[path] = EMPTY

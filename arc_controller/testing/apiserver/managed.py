@@ -21,24 +21,22 @@ from arc_controller.testing.apiserver.resources import Resource
 from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.types import UNTYPED, Node, core_name, core_node, custom_node
 
-_STRIPPED: Fields = fieldset.from_wire(
-    {
-        "f:apiVersion": {},
-        "f:kind": {},
-        "f:metadata": {
-            ".": {},
-            "f:name": {},
-            "f:namespace": {},
-            "f:creationTimestamp": {},
-            "f:selfLink": {},
-            "f:uid": {},
-            "f:clusterName": {},
-            "f:generation": {},
-            "f:managedFields": {},
-            "f:resourceVersion": {},
-        },
-    }
-)
+_STRIPPED: Fields = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        "f:name": {},
+        "f:namespace": {},
+        "f:creationTimestamp": {},
+        "f:selfLink": {},
+        "f:uid": {},
+        "f:clusterName": {},
+        "f:generation": {},
+        "f:managedFields": {},
+        "f:resourceVersion": {},
+    },
+}
 _NOT_COMPARED = (
     "name",
     "namespace",
@@ -91,7 +89,7 @@ class Managers:
                 "" if applies else version,
                 each.get("subresource", ""),
             )
-            fields = fieldset.from_wire(each.get("fieldsV1") or {})
+            fields = each.get("fieldsV1") or {}
             found.entries[key] = _Entry(fields, each.get("time", ""), version)
         return found
 
@@ -104,7 +102,7 @@ class Managers:
                 "apiVersion": entry.api_version,
                 "time": entry.time,
                 "fieldsType": "FieldsV1",
-                "fieldsV1": fieldset.to_wire(entry.fields),
+                "fieldsV1": entry.fields,
             }
             if key.subresource:
                 wire["subresource"] = key.subresource

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -49,11 +50,11 @@ LABEL_VALUE_MESSAGE = (
 
 
 def rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def rfc3339_micro(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def new_uid(random: Random) -> str:
@@ -65,12 +66,14 @@ def generated_name(base: str, random: Random) -> str:
     return base[:58] + "".join(random.choices(_GENERATED_FROM, k=5))
 
 
+@lru_cache(maxsize=8192)
 def name_problem_subdomain(name: str) -> str:
     if len(name) > 253:
         return "must be no more than 253 characters"
     return "" if _SUBDOMAIN.fullmatch(name) else SUBDOMAIN_MESSAGE
 
 
+@lru_cache(maxsize=8192)
 def name_problem_label(name: str) -> str:
     if len(name) > 63:
         return "must be no more than 63 characters"
@@ -89,6 +92,7 @@ def name_problem_path_segment(name: str) -> str:
     return ""
 
 
+@lru_cache(maxsize=8192)
 def qualified_name_problem(name: str) -> str:
     prefix, slash, short = name.rpartition("/")
     if slash:
@@ -104,6 +108,7 @@ def qualified_name_problem(name: str) -> str:
     return "" if _QUALIFIED.fullmatch(short) else QUALIFIED_MESSAGE
 
 
+@lru_cache(maxsize=8192)
 def label_value_problem(value: str) -> str:
     if len(value) > 63:
         return "must be no more than 63 bytes"

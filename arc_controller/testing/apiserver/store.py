@@ -85,7 +85,7 @@ class Store:
         self._objects: dict[str, dict[str, dict[str, Stored]]] = {}
         self._log: deque[Event] = deque()
         self._logs: dict[str, deque[Event]] = {}
-        self._listeners: dict[str, list[Listener]] = {}
+        self._listeners: dict[tuple[str, str], list[Listener]] = {}
         self._observers: list[Listener] = []
 
     def get(self, group: str, resource: str, namespace: str, name: str) -> Object | None:
@@ -204,14 +204,17 @@ class Store:
         while self._log and self._log[0].revision <= self.compacted:
             self._drop_oldest()
 
-    def subscribe(self, key: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on every write to a resource; returns how to stop."""
-        listeners = self._listeners.setdefault(key, [])
+    def subscribe(self, key: str, listener: Listener, name: str = "") -> Callable[[], None]:
+        """Call `listener` on every write to a resource, or to its objects of one name; returns
+        how to stop."""
+        listeners = self._listeners.setdefault((key, name), [])
         listeners.append(listener)
 
         def cancel() -> None:
             if listener in listeners:
                 listeners.remove(listener)
+            if not listeners and self._listeners.get((key, name)) is listeners:
+                del self._listeners[key, name]
 
         return cancel
 
@@ -234,8 +237,9 @@ class Store:
             self._drop_oldest()
         for observer in self._observers:
             observer(event)
-        for listener in tuple(self._listeners.get(key, ())):
-            listener(event)
+        for name in ("", event.stored.name):
+            for listener in tuple(self._listeners.get((key, name), ())):
+                listener(event)
         # What only history needs is kept encoded: a decoded object is five times as big.
         if event.previous is not None:
             event.previous.forget_decoded()

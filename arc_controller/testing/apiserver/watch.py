@@ -89,7 +89,9 @@ class Watch:
         """Send past events, then follow the store."""
         for event in replay:
             self._offer(event)
-        self._unsubscribe = self._store.subscribe(self._resource.storage_key, self._offer)
+        self._unsubscribe = self._store.subscribe(
+            self._resource.storage_key, self._offer, self._wanted.name
+        )
 
     def add_existing(self, objects: list[Stored]) -> None:
         """Synthetic ADDED events for what is there already."""
