@@ -144,10 +144,11 @@ class Cluster:
         self.runner_namespace = namespaces[1]
         self.transport = api.admin("test")
         self.client = ApiClient(self.transport, SCHEME)
-        self.observer = Observer(api.admin("observer"), self.now, self._random())
+        self._own_transports = [self.transport, api.admin("observer"), api.admin(KUBELET)]
+        self.observer = Observer(self._own_transports[1], self.now, self._random())
         network = None if sockets else ActionsTransport(self.service)
         self.kubelet = FakeKubelet(
-            Wire(api.admin(KUBELET), "kubelet", self.requests),
+            Wire(self._own_transports[2], "kubelet", self.requests),
             service=self.service,
             listeners=listeners
             or ListenerTasks(
@@ -225,7 +226,8 @@ class Cluster:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.transport.close()
+        for transport in self._own_transports:
+            await transport.close()
         if self._own_server is not None:
             await self._own_server.aclose()
 
@@ -251,13 +253,18 @@ class Cluster:
         """Apply an AutoscalingRunnerSet with sensible defaults, and its credentials. Keywords are
         fields of the spec in snake_case (``max_runners=5``) or as they are written."""
         namespace = namespace or self.runner_namespace
+        await self.set_credentials("ghp_of_the_test", namespace=namespace)
+        await self.apply(scale_set(name, namespace, **spec))
+
+    async def set_credentials(self, token: str, *, namespace: str = "") -> None:
+        """Put a token into the secret that `scale_set` names."""
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": CREDENTIALS, "namespace": namespace},
-            "stringData": {"github_token": "ghp_of_the_test"},
+            "metadata": {"name": CREDENTIALS, "namespace": namespace or self.runner_namespace},
+            "stringData": {"github_token": token},
         }
-        await self.apply(secret, scale_set(name, namespace, **spec))
+        await self.apply(secret)
 
     async def patch(
         self, kind: type[K], name: str, change: Mapping[str, Any], *, namespace: str = ""
