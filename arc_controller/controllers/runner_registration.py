@@ -240,12 +240,11 @@ class Registrar:
 
 
 async def _remove(client: ActionsClient, runner: EphemeralRunner) -> None:
-    runner_id = runner.status.runner_id
-    if not runner_id:
-        found = await client.get_runner_by_name(runner.metadata.name)
-        runner_id = found.id if found is not None and _is_ours(found, runner) else 0
-    if runner_id:
-        await client.remove_runner(runner_id)
+    # By its name: the id in the status may be that of an earlier registration, and removing that
+    # says nothing about the job that the runner may have in hand under its present one.
+    found = await client.get_runner_by_name(runner.metadata.name)
+    if found is not None and _is_ours(found, runner):
+        await client.remove_runner(found.id)
 
 
 def _is_ours(found: Runner, runner: EphemeralRunner) -> bool:
