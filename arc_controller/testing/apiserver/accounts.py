@@ -18,19 +18,24 @@ _MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 def pod_defaults(attempt: Attempt) -> None:
     """Priority and DefaultTolerationSeconds: in every cluster."""
-    if attempt.resource.storage_key != "pods" or attempt.operation != "CREATE":
+    if attempt.resource.storage_key != "pods" or attempt.operation == "DELETE":
         return
     spec = attempt.obj.get("spec")
-    if not isinstance(spec, dict):
+    if not isinstance(spec, dict) or attempt.subresource:
         return
-    if spec.get("priority"):
+    if attempt.old is not None:
+        for key in ("priority", "preemptionPolicy"):
+            if key in attempt.old.get("spec", {}):
+                spec.setdefault(key, attempt.old["spec"][key])
+    elif spec.get("priority"):
         why = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
             "priority admission controller computed 0 from the given PriorityClass name"
         )
         raise errors.forbidden("", "pods", attempt.obj["metadata"].get("name", ""), why)
-    spec.setdefault("priority", 0)
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    else:
+        spec.setdefault("priority", 0)
+        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         covered = any(

@@ -170,8 +170,12 @@ def no_such_resource() -> StatusError:
     return StatusError(404, "NotFound", message, {})
 
 
-def already_exists(group: str, resource: str, name: str) -> StatusError:
+def already_exists(
+    group: str, resource: str, name: str, *, being_deleted: bool = False
+) -> StatusError:
     message = f"{qualified(group, resource)} {go_quote(name)} already exists"
+    if being_deleted:
+        message = f"object is being deleted: {message}"
     return StatusError(409, "AlreadyExists", message, _details(group, resource, name))
 
 

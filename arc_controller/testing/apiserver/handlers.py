@@ -113,7 +113,12 @@ class Handlers:
             raise errors.method_not_allowed()
         if bool(info.name) is (info.verb == "create") and info.verb not in _COLLECTION_VERBS:
             raise errors.method_not_allowed()
-        return self._verbs[info.verb](request, info, resource)
+        try:
+            return self._verbs[info.verb](request, info, resource)
+        except errors.StatusError as error:
+            if info.call is not None:
+                error.headers.update(_warning_headers(info.call))
+            raise
 
     def _get(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
         stored = reader.read_one(self._store, resource, info.namespace, info.name)
@@ -294,13 +299,14 @@ def make_call(writer: Writer, request: Request, info: RequestInfo) -> Call:
         raise errors.invalid("meta.k8s.io", kind.get(info.verb, "DeleteOptions"), "", [problem])
     manager = query.get("fieldManager", "") or info.user_agent.partition("/")[0]
     assert info.user is not None
-    return Call(
+    info.call = Call(
         now=writer.timestamp(),
         user=info.user,
         dry_run=bool(dry_run),
         field_validation=query.get("fieldValidation", ""),
         manager=manager or "unknown",
     )
+    return info.call
 
 
 def _incoming(resource: Resource, body: Object) -> Object:

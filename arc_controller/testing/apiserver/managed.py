@@ -100,17 +100,18 @@ class Managers:
                 "manager": key.manager,
                 "operation": key.operation,
                 "apiVersion": entry.api_version,
-                "time": entry.time,
                 "fieldsType": "FieldsV1",
                 "fieldsV1": entry.fields,
             }
+            if entry.time:
+                wire["time"] = entry.time
             if key.subresource:
                 wire["subresource"] = key.subresource
             listed.append(wire)
         listed.sort(
             key=lambda each: (
                 each["operation"],
-                each["time"],
+                each.get("time", ""),
                 each["manager"],
                 each["apiVersion"],
                 each.get("subresource", ""),
@@ -123,6 +124,8 @@ class FieldManager:
     """Tracks updates and performs applies for every kind."""
 
     def __init__(self) -> None:
+        self.enabled = True
+        """Without it updates are not recorded, and so never conflict with an apply."""
         self._nodes: dict[Resource, Node] = {}
         self._empties: dict[Resource, Object] = {}
 
@@ -141,6 +144,8 @@ class FieldManager:
     ) -> None:
         """Write into `obj` who owns what if this write goes through."""
         meta = obj["metadata"]
+        if not self.enabled and call.applied is None:
+            return
         before = old["metadata"].get("managedFields") if old is not None else None
         given = None if subresource else meta.get("managedFields")
         if call.applied is not None:
@@ -151,6 +156,10 @@ class FieldManager:
             managers = Managers.decode(given)
         else:
             managers = Managers.decode(before)
+        if old is not None and not managers.entries and call.applied is None:
+            # What nobody tracks stays untracked until somebody applies.
+            meta.pop("managedFields", None)
+            return
         base = old if old is not None else self._empty(resource)
         compared = fieldset.compare(_comparable(base), _comparable(obj), self.node(resource))
         changed, removed = (self._relevant(resource, each, subresource) for each in compared)
@@ -195,10 +204,8 @@ class FieldManager:
         claimed = fieldset.difference(fieldset.applied(config, node), _STRIPPED)
         claimed = self._relevant(resource, claimed, subresource)
         previous = managers.entries.get(me)
-        time = call.now
-        if previous is not None and previous.fields == claimed:
-            time = previous.time
-        managers.entries[me] = _Entry(claimed, time, resource.api_version)
+        entry = _Entry(claimed, "" if previous is None else previous.time, resource.api_version)
+        managers.entries[me] = entry
         merged = merge_applied(decode_json(encode_json(old)), config, node)
         others: Fields = {}
         for key, entry in managers.entries.items():
@@ -216,6 +223,8 @@ class FieldManager:
             _refuse_conflicts(managers, me, changed, _allowed(call, old, node))
         if call.manager == _KUBECTL:
             _note_last_applied(merged, config)
+        if merged != old:
+            entry.time = call.now
         call.applied = managers
         call.applied_as = me
         result: Object = merged

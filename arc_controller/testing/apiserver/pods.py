@@ -61,7 +61,8 @@ class PodStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         problems = validate_pod_spec(obj.get("spec") or {}, "spec")
-        if not problems and _fixed_part(obj, old) != old.get("spec"):
+        problems += _deadline_problems(obj, old)
+        if _fixed_part(obj, old) != old.get("spec"):
             problems.append(forbidden_value("spec", _IMMUTABLE))
         return problems
 
@@ -270,6 +271,21 @@ def _validate_container(
             problems.append(required(where))
         elif not 0 < number < 65536:
             problems.append(invalid_value(where, number, "must be between 1 and 65535, inclusive"))
+
+
+def _deadline_problems(obj: Object, old: Object) -> list[FieldError]:
+    """A deadline may be set and shortened, nothing else."""
+    path = "spec.activeDeadlineSeconds"
+    new = (obj.get("spec") or {}).get("activeDeadlineSeconds")
+    before = (old.get("spec") or {}).get("activeDeadlineSeconds")
+    if before is None:
+        return []
+    if new is None:
+        why = "must not update from a positive integer to nil value"
+        return [invalid_value(path, None, why)]
+    if new > before:
+        return [invalid_value(path, new, "must be less than or equal to previous value")]
+    return []
 
 
 def _validate_resources(resources: Object, path: str, problems: list[FieldError]) -> None:

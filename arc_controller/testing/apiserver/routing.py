@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from arc_controller.testing.apiserver.messages import Request, Response, UserInfo
 from arc_controller.testing.apiserver.resources import Resource
+from arc_controller.testing.apiserver.strategy import Call
 
 _VERBS = {
     "POST": "create",
@@ -37,6 +38,8 @@ class RequestInfo:
     user: UserInfo | None = None
     user_agent: str = ""
     resource: Resource | None = None
+    call: Call | None = None
+    """The write behind the request, once there is one."""
     phase: Literal["before", "after"] = "before"
     """When a fault hook is called: before the request takes effect, or after."""
     response: Response | None = None

@@ -60,6 +60,8 @@ class ApiServer:
     - `garbage_collection`, `namespace_controller`: turn off what kube-controller-manager does.
     - `service_accounts`: make the account `default` in every namespace and give pods their account
       and token, as a real cluster does.
+    - `managed_fields`: record who set which field, as the real server does; without it writes are
+      a fifth faster and updates never conflict with an apply.
     - `quotas`: enforce ResourceQuota objects (counts, and cpu and memory of pods).
     - `controller_delay`: seconds (of the loop) between a write and what those do about it.
     - `bookmark_interval`: seconds between the bookmarks of a watch that asked for them.
@@ -80,6 +82,7 @@ class ApiServer:
         namespace_controller: bool = True,
         service_accounts: bool = False,
         quotas: bool = True,
+        managed_fields: bool = True,
         controller_delay: float = 0.0,
         bookmark_interval: float = 60.0,
         request_log_size: int = 20_000,
@@ -94,6 +97,7 @@ class ApiServer:
         self._watches: set[Watch] = set()
         self._background = Background(controller_delay)
         self.writer = Writer(self.store, self.resources, now, self.random)
+        self.writer.fields.enabled = managed_fields
         self.deleter = Deleter(self.writer)
         for resource in builtin_resources():
             self.resources.add(resource)

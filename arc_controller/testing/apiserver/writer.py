@@ -94,8 +94,14 @@ class Writer:
         for admission in self.review:
             admission(attempt)
         name = meta["name"]
-        if self.store.read(resource.storage_key, namespace, name) is not None:
-            raise errors.already_exists(resource.group, resource.plural, name)
+        present = self.store.read(resource.storage_key, namespace, name)
+        if present is not None:
+            raise errors.already_exists(
+                resource.group,
+                resource.plural,
+                name,
+                being_deleted=bool(present.obj["metadata"].get("deletionTimestamp")),
+            )
         if meta.get("resourceVersion"):
             raise errors.internal("resourceVersion should not be set on objects to be created")
         return self._put(call, resource, namespace, name, obj)
@@ -150,8 +156,8 @@ class Writer:
             meta["generation"] = int(meta.get("generation") or 0) + 1
         problems = _metadata_problems(resource, meta)
         changes = list(metadata.validate_metadata_update(meta, old.obj["metadata"]))
-        # Custom resources are checked by two parties, and both report.
-        problems += changes + changes if resource.custom else changes
+        # The real server checks twice, and both checks report.
+        problems += changes + changes
         if subresource == "status":
             problems += strategy.validate_status(obj, old.obj)
         else:
