@@ -119,8 +119,9 @@ class AutoscalingRunnerSetReconciler:
             self._ready(scale_set, False, "Pending", "the spec is new; bringing things up to date")
             await scale_set.patch_status(self._client)
 
-        if self._must_register(scale_set.obj, listeners):
+        if not _is_verified(scale_set.obj):
             await self._yield_to_rival(scale_set.obj)
+        if not is_recorded(scale_set.obj) or self._is_lost(scale_set.obj, listeners):
             await self._register(scale_set)
             self._asked.update({listener.uid: True for listener in listeners})
 
@@ -136,6 +137,9 @@ class AutoscalingRunnerSetReconciler:
         runner_set = await self._ensure_runner_set(scale_set.obj, runner_set)
 
         listener = await self._ensure_listener(scale_set.obj, listeners)
+        if not _is_verified(scale_set.obj):
+            # Only now: an edit of the spec shall not wait for a service that is not well.
+            await self._register(scale_set)
         return await self._report(scale_set, runner_set, listener)
 
     # Row 2: the version. What a user wrote is never deleted for it.
@@ -193,16 +197,9 @@ class AutoscalingRunnerSetReconciler:
 
     # Row 5: the scale set at the service.
 
-    def _must_register(
-        self, obj: AutoscalingRunnerSet, listeners: Sequence[AutoscalingListener]
-    ) -> bool:
-        if not is_recorded(obj):
-            return True
-        registered = find_condition(obj.status.conditions, REGISTERED)
-        if registered is None or registered.status != "True":
-            return True
-        if registered.observed_generation != obj.metadata.generation:
-            return True
+    def _is_lost(self, obj: AutoscalingRunnerSet, listeners: Sequence[AutoscalingListener]) -> bool:
+        """Whether a listener says that the service forgot the scale set, for the first time in a
+        while."""
         lost = [each.uid for each in listeners if _lost(each, scale_set_id(obj))]
         return any(uid not in self._asked for uid in lost)
 
@@ -426,6 +423,16 @@ def _is_seen(obj: AutoscalingRunnerSet) -> bool:
     """Whether the status speaks of this generation of the spec."""
     ready = find_condition(obj.status.conditions, READY)
     return ready is not None and ready.observed_generation == obj.metadata.generation
+
+
+def _is_verified(obj: AutoscalingRunnerSet) -> bool:
+    """Whether the service has it as this generation of the spec wants it."""
+    registered = find_condition(obj.status.conditions, REGISTERED)
+    return (
+        registered is not None
+        and registered.status == "True"
+        and registered.observed_generation == obj.metadata.generation
+    )
 
 
 def _is_outdated(runner_set: EphemeralRunnerSet) -> bool:

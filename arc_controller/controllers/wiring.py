@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arc_controller.actions import ActionsError
 from arc_controller.api.core import Pod, Role, RoleBinding, ServiceAccount
 from arc_controller.api.v1alpha1 import (
     AutoscalingListener,
@@ -20,6 +21,7 @@ from arc_controller.controllers.indexes import (
     add_indexes,
     scale_set_of,
 )
+from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.listener_rbac import listener_of
 from arc_controller.controllers.metrics import ControllerMetrics
 from arc_controller.controllers.service import ActionsClients
@@ -81,6 +83,7 @@ def add_scale_set_controllers(
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_sets,
             rate_limiter=config.new_rate_limiter(),
+            expected_errors=(ActionsError, InputError),
         )
         .build(AutoscalingRunnerSetReconciler(context))
     )
@@ -96,6 +99,7 @@ def add_scale_set_controllers(
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_sets,
             rate_limiter=config.new_rate_limiter(),
+            expected_errors=(ActionsError, InputError),
         )
         .build(AutoscalingListenerReconciler(context))
     )

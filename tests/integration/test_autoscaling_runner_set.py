@@ -725,6 +725,23 @@ async def test_row_6_a_changed_template_is_patched_in_place_with_the_next_revisi
 
 
 @simulated
+async def test_row_6_a_spec_edit_does_not_wait_for_a_service_that_is_down() -> None:
+    async with world() as here:
+        await installed(here)
+        here.service.go_down()
+        await here.edit(template=NEWER_IMAGE, maxRunners=9)
+        await here.settle(10)
+        assert (await here.runner_set()).spec.actionable_revision == 1
+        assert (await here.listener()).spec.max_runners == 9
+        await here.settle(600)
+        assert (await here.condition("Ready")).reason == "ServiceUnavailable"
+        here.service.come_up()
+        await here.settle(600)
+        assert (await here.condition("Ready")).status == "True"
+        assert (await here.condition("Registered")).observed_generation == 2
+
+
+@simulated
 async def test_row_6_another_spelling_of_the_same_spec_is_no_change() -> None:
     async with world() as here:
         await installed(here)
