@@ -84,7 +84,7 @@ class Informer(Generic[K]):
     - A list replaces everything up to ``seen``, whatever the versions say (a restored backup goes
       back); only what was observed and is newer than the list stays.
     - An answer that shows the object's end (being deleted, no finalizers, no grace period) removes
-      it at once; what the watch still has to tell about it is dropped.
+      it at once; whatever is not newer than that, under its name, is dropped from then on.
 
     Versions that are no numbers are taken in the order of arrival and never from `observe`.
     """
@@ -118,7 +118,7 @@ class Informer(Generic[K]):
                 labels=follower.scope.labels,
                 random=random,
             )
-        self._gone: dict[str, _Tombstone] = {}
+        self._gone: dict[NamespacedName, _Tombstone] = {}
         self._synced = asyncio.Event()
 
     def add_handler(self, handler: EventHandler) -> None:
@@ -207,9 +207,11 @@ class Informer(Generic[K]):
         for obj in objects:
             transformed = self._transform(obj) if self._transform is not None else obj
             self._put(follower, transformed, changes, initial=initial, behind=follower.seen)
-        uids = {obj.metadata.uid for obj in objects}
-        for uid in [uid for uid in self._gone if uid not in uids]:
-            self._bury(follower, uid)
+        for key, tombstone in list(self._gone.items()):
+            still_listed = key in listed and listed[key].metadata.uid == tombstone.uid
+            # A list that goes back starts another history.
+            if version < follower.seen or (version >= tombstone.version and not still_listed):
+                self._bury(follower, key, tombstone.uid)
         follower.seen = version
         follower.listed = True
         self._dispatch(changes)
@@ -224,8 +226,8 @@ class Informer(Generic[K]):
         self._dispatch(changes)
 
     def _deleted(self, follower: _Follower[K], last: KubeObject) -> None:
-        self._bury(follower, last.metadata.uid)
         key = last.key
+        self._bury(follower, key, last.metadata.uid)
         stored = self.store.peek(key)
         if stored is None:
             return
@@ -254,9 +256,9 @@ class Informer(Generic[K]):
         With `behind`, what is stored counts as newer only if its version is above that too.
         """
         version = number(new.metadata.resource_version)
-        if self._gone and self._is_gone(new.metadata.uid, version):
-            return
         key = new.key
+        if self._gone and self._is_gone(key, version):
+            return
         old = self.store.peek(key)
         follower.held[key] = None
         if old is None:
@@ -286,34 +288,35 @@ class Informer(Generic[K]):
         changes.append(_Removed(last))
 
     def _observe_end(self, last: K) -> None:
-        key, uid = last.key, last.metadata.uid
+        key, uid, version = last.key, last.metadata.uid, number(last.metadata.resource_version)
         stored = self.store.peek(key)
-        if stored is None or stored.metadata.uid != uid:
+        if stored is None or stored.metadata.uid != uid or not version:
             return
-        holders = {f for f in self._followers if key in f.held}
+        holders = [f for f in self._followers if key in f.held]
         for follower in holders:
             follower.held.pop(key, None)
-        self._gone[uid] = _Tombstone(number(last.metadata.resource_version), holders)
+        self._gone[key] = _Tombstone(uid, version, set(holders))
         self.store.remove(key)
         self._dispatch([_Removed(last)])
 
-    def _is_gone(self, uid: str, version: int) -> bool:
-        tombstone = self._gone.get(uid)
+    def _is_gone(self, key: NamespacedName, version: int) -> bool:
+        """Whether a state of what has this key is from before its end."""
+        tombstone = self._gone.get(key)
         if tombstone is None:
             return False
-        if version > tombstone.version:  # It lives on after all.
-            del self._gone[uid]
-            return False
-        return True
+        if version <= tombstone.version:
+            return True
+        del self._gone[key]  # It was made again, or lives on after all.
+        return False
 
-    def _bury(self, follower: _Follower[K], uid: str) -> None:
+    def _bury(self, follower: _Follower[K], key: NamespacedName, uid: str) -> None:
         """The follower knows now, too, that the object is gone."""
-        tombstone = self._gone.get(uid)
-        if tombstone is None:
+        tombstone = self._gone.get(key)
+        if tombstone is None or tombstone.uid != uid:
             return
         tombstone.waiting.discard(follower)
         if not tombstone.waiting:
-            del self._gone[uid]
+            del self._gone[key]
 
     def _dispatch(self, changes: Sequence[_Change]) -> None:
         for change in changes:
@@ -360,7 +363,9 @@ class _Follower(Generic[K]):
 
 @dataclass(slots=True)
 class _Tombstone:
+    uid: str
     version: int
+    """Of the last state: whatever is not newer is from before the end."""
     waiting: set[Any]
     """The followers that have not told yet that the object is gone."""
 

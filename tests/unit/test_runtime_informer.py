@@ -357,6 +357,33 @@ def test_a_list_from_before_the_end_does_not_bring_an_object_back() -> None:
     assert informer._gone == {}
 
 
+def test_after_its_end_nothing_older_of_that_name_comes_back() -> None:
+    informer, diary = informer_of()
+    listed(informer, 5)
+    informer.observe(config("a", 9, uid="second"))
+    informer.observe(config("a", 9, uid="second", deletion_timestamp=DELETED_AT))
+
+    changed(informer, config("a", 6, uid="first"))
+    deleted(informer, config("a", 8, uid="first"))
+    listed(informer, 8)  # Read before the second was made.
+    changed(informer, config("a", 9, uid="second"))
+    deleted(informer, config("a", 10, uid="second"))
+
+    assert diary.lines == ["add a@9", "delete a@9"]
+    assert informer._gone == {}
+
+
+def test_a_restored_backup_ends_all_memory_of_what_ended() -> None:
+    informer, _ = informer_of()
+    listed(informer, 90, config("a", 90))
+    informer.observe(config("a", 90, deletion_timestamp=DELETED_AT))
+
+    listed(informer, 50)
+    changed(informer, config("a", 51))
+
+    assert stored(informer) == {"a": "51"}
+
+
 def test_an_object_that_lives_on_after_all_comes_back() -> None:
     informer, _ = informer_of()
     listed(informer, 6, config("a", 6))
@@ -537,7 +564,7 @@ STEPS = st.tuples(ACTIONS, st.sampled_from(NAMES), st.integers(0, 5))
 PLANS = st.lists(STEPS, min_size=20, max_size=60) | st.lists(STEPS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(PLANS)
 def test_whatever_the_order_the_cache_never_goes_back_and_ends_at_the_truth(
     plan: list[tuple[str, str, int]],
