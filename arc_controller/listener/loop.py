@@ -78,6 +78,9 @@ class Patience:
     closing: float = 15.0
     acquiring: float = 20.0
     """Started jobs and the desired count wait no longer for jobs to be acquired."""
+    second_look: float = 3.0
+    """When to decide again after a job ended, if no message comes. The runner of that job may have
+    counted as capacity for the next one when we decided first; longer than it takes to exit."""
     together: float = 0.5
     """Decisions that are not urgent wait this long for more of them, to be written as one."""
     min_wait: float = 1.0
@@ -119,6 +122,7 @@ class Listener:
         self._counted: dict[tuple[str, int], None] = {}
         self._refused_since: float | None = None
         self._deferred_until: float | None = None
+        self._second_look_at: float | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -215,6 +219,7 @@ class Listener:
                 await self._finish(self._handle(queue, message))
             except TimeoutError:
                 await self._finish(self._settle(queue))
+                await self._finish(self._look_again())
             except asyncio.CancelledError:
                 await self._last_words()
                 raise
@@ -233,11 +238,18 @@ class Listener:
 
     def _until_next_attempt(self) -> float | None:
         """For how long to poll before something that is owed is tried (again); None: no limit."""
-        if self.is_settled:
-            return None
+        due = self._second_look_at
         if self._deferred_until is not None:
-            return max(0.0, self._deferred_until - asyncio.get_running_loop().time())
-        return self._backoff.next()
+            due = min(self._deferred_until, due or self._deferred_until)
+        elif not self.is_settled:
+            return self._backoff.next()
+        return None if due is None else max(0.0, due - asyncio.get_running_loop().time())
+
+    async def _look_again(self) -> None:
+        due = self._second_look_at
+        if due is not None and asyncio.get_running_loop().time() >= due:
+            self._second_look_at = None
+            await self._scale()
 
     async def _last_words(self) -> None:
         """Write what was deferred; our successor would find out by itself, but later."""
@@ -285,6 +297,8 @@ class Listener:
             self._available.pop(completed.runner_request_id, None)
             if self._is_new(completed):
                 self._scaler.completed()
+                loop = asyncio.get_running_loop()
+                self._second_look_at = loop.time() + self._patience.second_look
                 self._metrics.job_completed(completed)
         self._log.info(
             "message",

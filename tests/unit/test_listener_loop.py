@@ -295,6 +295,20 @@ async def test_more_runners_are_asked_for_at_once_and_fewer_a_little_later_toget
 
 
 @simulated
+async def test_a_moment_after_a_job_ended_the_count_is_decided_again_without_a_message() -> None:
+    """The runner of the ended job may have passed for the one that the next job needs."""
+    service = Service(assigned=1)
+    async with listening(service) as running:
+        service.send(JobCompleted(runner_request_id=5), assigned=1)  # one ended, another came
+        await asyncio.sleep(1)
+        assert running.kubernetes.targets == [(1, 0), (1, 1)]
+        await asyncio.sleep(4)
+        assert running.kubernetes.targets == [(1, 0), (1, 1), (1, 2)]
+        await asyncio.sleep(POLL / 2)
+        assert len(running.kubernetes.targets) == 3, "once is enough"
+
+
+@simulated
 async def test_what_was_put_off_is_written_before_stopping() -> None:
     service = Service(assigned=5)
     async with listening(service) as running:
