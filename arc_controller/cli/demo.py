@@ -10,28 +10,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final
 
 import structlog
 
-from arc_controller.api.crd import custom_resource_definitions
-from arc_controller.cli import shipped
-from arc_controller.cli.demo_manager import ManagerProcess, resident_mib
+from arc_controller.cli.demo_manager import resident_mib
 from arc_controller.cli.demo_view import Snapshot, View, make_view
-from arc_controller.testing.actions import FakeActionsService, HttpActionsService, JobState
-from arc_controller.testing.apiserver import ApiServer, HttpApiServer, service_account_user
-from arc_controller.testing.kubelet import FakeKubelet, ListenerProcesses
-from arc_controller.testing.kubelet.listeners import token_kubeconfig
-from arc_controller.testing.transport import InProcessTransport
-
-MANAGER_NAMESPACE: Final = "arc-systems"
-MANAGER_ACCOUNT: Final = "arc-controller"
-RUNNER_NAMESPACE: Final = "arc-runners"
-SCALE_SET: Final = "sample-runners"
-GROUP: Final = "actions.github.com"
-OURS: Final = ("autoscalingrunnersets", "autoscalinglisteners", "ephemeralrunnersets")
-NOT_LEFT: Final = frozenset({"events", "leases"})
-"""What a cluster forgets by itself."""
+from arc_controller.cli.demo_world import RUNNER_NAMESPACE, SCALE_SET, World, end, who_is
+from arc_controller.testing.actions import JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,67 +72,25 @@ class Demo:
         # Its own log lines would tear the table; what happens is in the manager's log and in pods'.
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="arcctl-demo-")))
-        self._api = ApiServer(
-            crds=custom_resource_definitions(), authorization=True, random=self._random
-        )
-        stack.push_async_callback(self._api.aclose)
-        self._http = await stack.enter_async_context(HttpApiServer(self._api))
-        self._service = FakeActionsService(random=Random(self._random.getrandbits(64)))
-        self._actions = await stack.enter_async_context(HttpActionsService(self._service))
-
-        self._listeners = ListenerProcesses(self._listener_kubeconfig)
-        self._kubelet = FakeKubelet(
-            InProcessTransport(self._api, user_agent="fake-kubelet"),
-            service=self._service,
-            listeners=self._listeners,
-            random=Random(self._random.getrandbits(64)),
-        )
-        self._api.pod_logs = self._kubelet.logs
-        node = asyncio.create_task(self._kubelet.start())
-        stack.push_async_callback(_end, node)
-
-        self._install(shipped.load("manager/namespace.yaml"))
-        self._install(shipped.load("samples/namespaces.yaml"))
-        self._install(shipped.manifests("rbac", "rbac/runner_namespace"))
-        self._install(shipped.load("samples/github_secret.yaml"))
-        self._at_first = self._everything()
-
-        account = service_account_user(MANAGER_NAMESPACE, MANAGER_ACCOUNT)
-        self._manager = ManagerProcess(
-            self._http.write_kubeconfig(folder / "manager.kubeconfig", account),
-            folder / "manager.log",
-            MANAGER_NAMESPACE,
-            **({"command": self._manager_command} if self._manager_command else {}),
-        )
+        self._world = world = await stack.enter_async_context(World(folder, self._random))
+        self._manager = world.new_manager(command=self._manager_command)
         stack.push_async_callback(self._manager.stop)
         await self._manager.start()
 
-        kubeconfig = self._http.write_kubeconfig(folder / "kubeconfig", namespace=RUNNER_NAMESPACE)
+        kubeconfig = world.http.write_kubeconfig(folder / "kubeconfig", namespace=RUNNER_NAMESPACE)
         self._hint = f"kubectl --kubeconfig {kubeconfig} get ars,ers,er,pods -A"
-        self._view.say(f"API server at {self._http.url}, Actions service at {self._actions.url}")
+        self._view.say(f"API server at {world.http.url}, Actions service at {world.actions.url}")
         self._view.say(f"To look around while it runs: {self._hint}")
         self._view.say(f"The manager's log: {self._manager.log}")
-
-    def _install(self, objects: Any) -> None:
-        for manifest in objects:
-            self._api.install(manifest)
-
-    async def _listener_kubeconfig(self, namespace: str, account: str) -> Mapping[str, Any]:
-        admin = InProcessTransport(self._api, user_agent="fake-kubelet")
-        return await token_kubeconfig(admin, {"server": self._http.url}, namespace, account)
 
     # --- the play
 
     async def _play(self) -> int:
         options = self._options
-        for manifest in shipped.load("samples/autoscalingrunnerset.yaml"):
-            spec = manifest["spec"]
-            spec["githubConfigUrl"] = self._actions.config_url("my-org/my-repo")
-            spec["maxRunners"] = max(spec.get("maxRunners", 0), options.jobs)
-            self._api.install(manifest)
+        self._world.apply_scale_set(options.jobs)
         for _ in range(options.jobs):
             seconds = options.job_seconds * self._random.uniform(0.5, 1.5)
-            self._service.queue_jobs(1, scale_set=SCALE_SET, duration=seconds)
+            self._world.service.queue_jobs(1, scale_set=SCALE_SET, duration=seconds)
         self._queued_at = asyncio.get_running_loop().time()
         killing = asyncio.create_task(self._kill_manager())
         try:
@@ -155,14 +98,12 @@ class Demo:
                 await self._until(lambda: not self._runner_names())
             if options.keep:
                 await self._stay()
-            requests = Counter(
-                self._api.request_log.table("user", "verb", "resource", "subresource")
-            )
+            requests = self._world.requests()
             await self._tear_down()
         finally:
             if options.kill_manager_at is not None and not killing.done():
                 self._view.say("everything was over before the manager was to be killed")
-            await _end(killing)
+            await end(killing)
         self._show()
         self._view.close()
         self._report(requests)
@@ -187,12 +128,8 @@ class Demo:
             await self._step()
 
     async def _tear_down(self) -> None:
-        stored = self._api.store.get(GROUP, "autoscalingrunnersets", RUNNER_NAMESPACE, SCALE_SET)
-        if stored is not None:
-            admin = InProcessTransport(self._api, user_agent="demo")
-            path = f"/apis/{GROUP}/v1alpha1/namespaces/{RUNNER_NAMESPACE}/autoscalingrunnersets"
-            await admin.request("DELETE", f"{path}/{SCALE_SET}")
-        await self._until(lambda: not self._left() and not self._service.runners)
+        await self._world.delete_scale_sets()
+        await self._until(lambda: not self._world.left() and not self._world.service.runners)
 
     async def _until(self, condition: Callable[[], bool]) -> bool:
         """Show and wait; False when the time is up or the manager ended by itself."""
@@ -213,50 +150,31 @@ class Demo:
     async def _step(self) -> None:
         self._show()
         self._memory.manager = max(self._memory.manager, resident_mib(self._manager.pid))
-        for child in self._listeners.running.values():
+        for child in self._world.listeners.running.values():
             self._memory.listener = max(self._memory.listener, resident_mib(child.pid))
         await asyncio.sleep(0.2)
 
     # --- what there is
 
     def _jobs_are_over(self) -> bool:
-        return all(job.is_over for job in self._service.jobs)
+        return all(job.is_over for job in self._world.service.jobs)
 
     def _runner_names(self) -> list[str]:
-        return [name for kind, _, name in self._left() if kind == "ephemeralrunners"]
-
-    def _everything(self) -> set[tuple[str, str, str]]:
-        """(resource, namespace, name) of every object that does not go by itself."""
-        return {
-            (each.resource.split(".")[0], each.namespace, each.name)
-            for each in self._api.store
-            if each.resource.split(".")[0] not in NOT_LEFT
-        }
-
-    def _left(self) -> set[tuple[str, str, str]]:
-        return self._everything() - self._at_first
+        return [name for kind, _, name in self._world.left() if kind == "ephemeralrunners"]
 
     def _show(self) -> None:
-        runners: Counter[str] = Counter()
-        pods: Counter[str] = Counter()
-        for each in self._api.store:
-            resource = each.resource.split(".")[0]
-            phase = (each.obj.get("status") or {}).get("phase") or "Pending"
-            if resource == "ephemeralrunners":
-                runners[phase] += 1
-            elif resource == "pods":
-                pods[phase] += 1
+        world = self._world
         requests: Counter[str] = Counter()
-        for (user,), count in self._api.request_log.table("user").items():
-            if who := _who(user):
+        for (user,), count in world.api.request_log.table("user").items():
+            if who := who_is(user):
                 requests[who] += count
         loop = asyncio.get_running_loop()
         self._view.show(
             Snapshot(
                 seconds=loop.time() - self._queued_at,
-                jobs={str(state): count for state, count in self._service.job_counts().items()},
-                runners=runners,
-                pods=pods,
+                jobs={str(state): count for state, count in world.service.job_counts().items()},
+                runners=world.phases("ephemeralrunners"),
+                pods=world.phases("pods"),
                 requests=requests,
                 queued=self._options.jobs,
                 hint=self._hint,
@@ -265,18 +183,14 @@ class Demo:
 
     # --- the end
 
-    def _report(self, requests: Mapping[tuple[str, ...], int]) -> None:
+    def _report(self, requests: Mapping[str, Counter[str]]) -> None:
         jobs = self._options.jobs
-        created = self._kubelet.started["runner"]
+        created = self._world.kubelet.started["runner"]
         self._view.say("")
         self._view.say(
             f"runner pods: {created} for {jobs} jobs; manager starts: {self._manager.starts}"
         )
-        for who in ("manager", "listener"):
-            kinds: Counter[str] = Counter()
-            for (user, verb, resource, part), count in requests.items():
-                if _who(user) == who and verb not in ("list", "watch"):
-                    kinds[f"{verb} {resource}{'/' + part if part else ''}"] += count
+        for who, kinds in requests.items():
             self._view.say(f"{who}: {sum(kinds.values()) / jobs:.2f} API requests per job")
             for kind, count in kinds.most_common():
                 self._view.say(f"  {count / jobs:6.2f}  {kind}")
@@ -287,11 +201,11 @@ class Demo:
         )
 
     def _last_line(self) -> int:
-        counts = self._service.job_counts()
+        counts = self._world.service.job_counts()
         completed = counts[JobState.COMPLETED]
         lost = self._options.jobs - completed
-        left = self._left()
-        registrations = len(self._service.runners)
+        left = self._world.left()
+        registrations = len(self._world.service.runners)
         for kind, namespace, name in sorted(left):
             self._view.say(f"left: {kind} {namespace}/{name}")
         print(
@@ -300,15 +214,3 @@ class Demo:
             flush=True,
         )
         return 0 if not lost and not left and not registrations else 1
-
-
-def _who(user: str) -> str:
-    """The part of the system that a user is; empty for others."""
-    if user == f"system:serviceaccount:{MANAGER_NAMESPACE}:{MANAGER_ACCOUNT}":
-        return "manager"
-    return "listener" if user.startswith(f"system:serviceaccount:{MANAGER_NAMESPACE}:") else ""
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
