@@ -52,6 +52,13 @@ from arc_controller.controllers.scale_set_registration import (
     register,
 )
 from arc_controller.controllers.scale_set_removal import Removal
+from arc_controller.controllers.scale_set_status import (
+    ScaleSet,
+    has_counts,
+    is_seen,
+    is_verified,
+    show,
+)
 from arc_controller.controllers.scale_set_version import version_complaint
 from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
 from arc_controller.runtime.controller import Result
@@ -67,8 +74,6 @@ COUNTS_EVERY = 1.0
 """Seconds between two writes of counts alone: under load they change with every runner."""
 ASK_EVERY = 60.0
 """Seconds between two questions to the service about a scale set that one listener lost."""
-
-ScaleSet = LazyCopy[AutoscalingRunnerSet]
 
 
 class AutoscalingRunnerSetReconciler:
@@ -114,12 +119,12 @@ class AutoscalingRunnerSetReconciler:
         if runner_set is not None and self._is_parked(scale_set.obj, runner_set):
             return await self._park(scale_set, runner_set, listeners)
 
-        if not _is_seen(scale_set.obj):
-            self._show(scale_set, SetPhase.PENDING)
+        if not is_seen(scale_set.obj):
+            show(scale_set, SetPhase.PENDING)
             self._ready(scale_set, False, "Pending", "the spec is new; bringing things up to date")
             await scale_set.patch_status(self._client)
 
-        if not _is_verified(scale_set.obj):
+        if not is_verified(scale_set.obj):
             await self._yield_to_rival(scale_set.obj)
         if not is_recorded(scale_set.obj) or self._is_lost(scale_set.obj, listeners):
             await self._register(scale_set)
@@ -137,7 +142,7 @@ class AutoscalingRunnerSetReconciler:
         runner_set = await self._ensure_runner_set(scale_set.obj, runner_set)
 
         listener = await self._ensure_listener(scale_set.obj, listeners)
-        if not _is_verified(scale_set.obj):
+        if not is_verified(scale_set.obj):
             # Only now: an edit of the spec shall not wait for a service that is not well.
             await self._register(scale_set)
         return await self._report(scale_set, runner_set, listener)
@@ -191,7 +196,7 @@ class AutoscalingRunnerSetReconciler:
         )
         if self._ready(scale_set, False, "Outdated", message):
             self._event(scale_set, "Warning", "Outdated", message)
-        self._show(scale_set, SetPhase.OUTDATED, runner_set.status)
+        show(scale_set, SetPhase.OUTDATED, runner_set.status)
         await scale_set.patch_status(self._client)
         return Result()
 
@@ -357,12 +362,12 @@ class AutoscalingRunnerSetReconciler:
 
         is_urgent = scale_set.is_mutated or scale_set.obj.status.phase != SetPhase.RUNNING
         self._publish_metrics(scale_set.obj, runner_set.status)
-        if not _has_counts(scale_set.obj, runner_set.status):
+        if not has_counts(scale_set.obj, runner_set.status):
             next_write = self._counted.get(key)
             if next_write is not None and not is_urgent:
                 return Result(requeue_after=max(0.0, next_write - _loop_time()))
             self._counted[key] = _loop_time() + COUNTS_EVERY
-        self._show(scale_set, SetPhase.RUNNING, runner_set.status)
+        show(scale_set, SetPhase.RUNNING, runner_set.status)
         await scale_set.patch_status(self._client)
         return Result()
 
@@ -376,8 +381,8 @@ class AutoscalingRunnerSetReconciler:
         trouble = trouble_of(error)
         if trouble is None:
             raise error
-        if not _is_seen(scale_set.obj):
-            self._show(scale_set, SetPhase.PENDING)
+        if not is_seen(scale_set.obj):
+            show(scale_set, SetPhase.PENDING)
         if self._ready(scale_set, False, trouble.reason, trouble.message):
             self._event(scale_set, "Warning", trouble.reason, trouble.message)
         await scale_set.patch_status(self._client)
@@ -385,18 +390,6 @@ class AutoscalingRunnerSetReconciler:
             raise error
         log.warning("waiting for somebody to repair it", reason=trouble.reason, why=trouble.message)
         return Result(requeue_after=REPAIRED_BY_HAND)
-
-    def _show(
-        self, scale_set: ScaleSet, phase: str, counts: EphemeralRunnerSetStatus | None = None
-    ) -> None:
-        if scale_set.obj.status.phase != phase:
-            scale_set.mutate().status.phase = phase
-        if counts is not None and not _has_counts(scale_set.obj, counts):
-            status = scale_set.mutate().status
-            status.current_runners = counts.current_replicas
-            status.pending_ephemeral_runners = counts.pending_ephemeral_runners
-            status.running_ephemeral_runners = counts.running_ephemeral_runners
-            status.failed_ephemeral_runners = counts.failed_ephemeral_runners
 
     def _publish_metrics(self, obj: AutoscalingRunnerSet, counts: EphemeralRunnerSetStatus) -> None:
         self._context.metrics.runners(
@@ -419,22 +412,6 @@ class AutoscalingRunnerSetReconciler:
         self._context.events.event(scale_set.obj, type_, reason, message)
 
 
-def _is_seen(obj: AutoscalingRunnerSet) -> bool:
-    """Whether the status speaks of this generation of the spec."""
-    ready = find_condition(obj.status.conditions, READY)
-    return ready is not None and ready.observed_generation == obj.metadata.generation
-
-
-def _is_verified(obj: AutoscalingRunnerSet) -> bool:
-    """Whether the service has it as this generation of the spec wants it."""
-    registered = find_condition(obj.status.conditions, REGISTERED)
-    return (
-        registered is not None
-        and registered.status == "True"
-        and registered.observed_generation == obj.metadata.generation
-    )
-
-
 def _is_outdated(runner_set: EphemeralRunnerSet) -> bool:
     """Outdated by its newest revision: with a newer one ahead, the verdict is not in yet."""
     return (
@@ -454,16 +431,6 @@ def _precedence(obj: AutoscalingRunnerSet) -> tuple[bool, str, NamespacedName]:
     """Who registered goes first, then who is older, then whose name is."""
     created = obj.metadata.creation_timestamp
     return not scale_set_id(obj), created.isoformat() if created else "", obj.key
-
-
-def _has_counts(obj: AutoscalingRunnerSet, counts: EphemeralRunnerSetStatus) -> bool:
-    status = obj.status
-    return (
-        status.current_runners == counts.current_replicas
-        and status.pending_ephemeral_runners == counts.pending_ephemeral_runners
-        and status.running_ephemeral_runners == counts.running_ephemeral_runners
-        and status.failed_ephemeral_runners == counts.failed_ephemeral_runners
-    )
 
 
 def _loop_time() -> float:

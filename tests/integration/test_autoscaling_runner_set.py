@@ -1027,6 +1027,21 @@ async def test_an_idle_scale_set_writes_nothing_and_reads_one_secret_a_minute() 
 
 
 @simulated
+async def test_with_one_watched_namespace_nothing_is_looked_at_elsewhere() -> None:
+    async with world(watch_namespaces=(RUNNERS,)) as here:
+        here.install({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        here.install(scale_set(namespace="other"))
+        here.install(scale_set())
+        await here.settle()
+        assert (await here.condition("Ready")).status == "True"
+        assert (await here.scale_set(NamespacedName("other", NAME))).status.phase == ""
+        await here.admin.delete(AutoscalingRunnerSet, KEY)
+        await here.settle(10)
+        assert await here.admin.find(AutoscalingRunnerSet, KEY) is None
+        assert {record.namespace for record in here.requests()} <= {RUNNERS, CONTROLLER}
+
+
+@simulated
 async def test_a_restart_of_the_controller_changes_nothing() -> None:
     async with world() as here:
         await installed(here)
