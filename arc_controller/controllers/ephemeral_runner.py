@@ -106,7 +106,7 @@ class EphemeralRunnerReconciler:
     ) -> None:
         self._client = client
         self._registrar = Registrar(client, actions)
-        self._end = RunnerEnd(client, api_reader, self._registrar, events)
+        self._end = RunnerEnd(client, api_reader, self._registrar, events, now)
         self._version = config.version
         self._events = events
         self._now = now

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import structlog
+
 from arc_controller.actions import ActionsError, JobStillRunning
 from arc_controller.api.core import Pod, Secret
 from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer
@@ -12,13 +14,17 @@ from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.runner_fanout import each, raise_first
 from arc_controller.controllers.runner_pod import RUNNER_POD_LABEL, uses_container_hooks
 from arc_controller.controllers.runner_registration import Registrar
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
 from arc_controller.runtime.client import Client, Reader
+from arc_controller.runtime.clock import Now
 from arc_controller.runtime.controller import Result
+from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.finalizers import remove_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import KubeObject, LabelSelector
 from arc_controller.runtime.ownership import is_controlled_by
+
+log = structlog.get_logger(__name__)
 
 FINALIZERS: Final = (Finalizer.EPHEMERAL_RUNNER, Finalizer.RUNNER_REGISTRATION)
 
@@ -30,12 +36,13 @@ class RunnerEnd:
     """Rows 1 and 2 of the table. Every step may be repeated."""
 
     def __init__(
-        self, client: Client, api_reader: Reader, registrar: Registrar, events: Events
+        self, client: Client, api_reader: Reader, registrar: Registrar, events: Events, now: Now
     ) -> None:
         self._client = client
         self._api_reader = api_reader
         self._registrar = registrar
         self._events = events
+        self._now = now
 
     async def finalize(self, runner: LazyCopy[EphemeralRunner]) -> Result:
         """It is being deleted: unregister, delete what is ours, let go."""
@@ -54,13 +61,20 @@ class RunnerEnd:
                 "The service says that this runner still runs a job; it is removed afterwards",
             )
             return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
-        except (InputError, ActionsError) as error:
-            return self._cannot_unregister(obj, error)
+        except (InputError, ActionsError, Forbidden) as error:
+            if not is_hopeless(error, obj, self._now()):
+                return self._cannot_unregister(obj, error)
+            message = f"Its registration stays at the service, which forgets it: {error}"
+            self._events.event(obj, "Warning", "RegistrationLeftBehind", message)
 
-        await self._delete_pod(obj)
-        await self._registrar.delete_secret(obj)
-        if uses_container_hooks(obj.spec):
-            await self._delete_hook_resources(obj)
+        try:
+            await self._delete_pod(obj)
+            await self._registrar.delete_secret(obj)
+            if uses_container_hooks(obj.spec):
+                await self._delete_hook_resources(obj)
+        except Forbidden as error:
+            # A namespace that is deleted takes our permissions in it along, and the rest itself.
+            log.info("cannot delete what a runner owned", runner=str(obj.key), reason=str(error))
         remove_finalizers(runner, *FINALIZERS)
         await runner.patch(self._client)
         return Result()
@@ -107,7 +121,7 @@ class RunnerEnd:
         raise_first(await each([obj for obj in found if not obj.is_being_deleted], delete))
 
     def _cannot_unregister(
-        self, runner: EphemeralRunner, error: InputError | ActionsError
+        self, runner: EphemeralRunner, error: InputError | ActionsError | Forbidden
     ) -> Result:
         trouble = trouble_of(error)
         if trouble is None:

@@ -1,6 +1,6 @@
 """Scenarios, written once and run on both API servers: see `tests.scenarios.stage`."""
 
-from tests.scenarios import jobs
+from tests.scenarios import changes, deletions, jobs, listeners, pods
 from tests.scenarios.stage import SCENARIOS
 
-__all__ = ["SCENARIOS", "jobs"]
+__all__ = ["SCENARIOS", "changes", "deletions", "jobs", "listeners", "pods"]

@@ -1,4 +1,4 @@
-"""The shipped permissions, read from ``config/rbac`` and given to each namespace as kustomize does."""
+"""The shipped permissions of ``config/rbac``, given to each namespace as kustomize does."""
 
 from __future__ import annotations
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from arc_controller.api.v1alpha1 import AutoscalingRunnerSet
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.runtime.leader import LeaderElection
 from arc_controller.runtime.manager import ManagerOptions
+from arc_controller.testing.actions import FakeActionsService
 from arc_controller.testing.cluster import Cluster
 from tests.scenarios.permissions import CONTROLLER_NAMESPACE, LEASE
-from tests.scenarios.servers import Server, ask, prepare_runner_namespace
+from tests.scenarios.servers import Server, ask, collection_path, prepare_runner_namespace
 
 Scenario = Callable[["Stage"], Awaitable[None]]
 
@@ -44,6 +46,7 @@ class Stage:
         self.server = server
         self.namespace = f"runners-{number}"
         self.namespaces = [self.namespace]
+        self.deleted: list[str] = []
 
     async def prepare(self) -> None:
         await prepare_runner_namespace(self.server.access, self.namespace)
@@ -66,6 +69,7 @@ class Stage:
             "namespaces": (CONTROLLER_NAMESPACE, self.namespace),
             "config": ControllerConfig(namespace=CONTROLLER_NAMESPACE, image="arc-controller:test"),
             "options": ManagerOptions(leader_election=LeaderElection(LEASE, CONTROLLER_NAMESPACE)),
+            "service": hasty_service(),
             **options,
         }
         async with Cluster(**given) as cluster:
@@ -76,6 +80,31 @@ class Stage:
     ) -> tuple[int, dict[str, Any]]:
         """One request as the administrator: status and decoded body."""
         return await ask(self.server.access, method, path, body)
+
+    def path_of(self, manifest: Mapping[str, Any]) -> str:
+        return f"{collection_path(manifest)}/{manifest['metadata']['name']}"
+
+    async def until_absent(self, path: str, *, within: float = 30.0) -> None:
+        async def absent() -> bool:
+            return (await self.ask("GET", path))[0] == 404
+
+        await eventually(absent, f"{path} is gone", within=within)
+
+    async def until_quota_counts(self, name: str, used: str = "") -> None:
+        """Until the quota is enforced and, if given, says that so many pods are used."""
+
+        async def counts() -> bool:
+            path = f"/api/v1/namespaces/{self.namespace}/resourcequotas/{name}"
+            _, found = await self.ask("GET", path)
+            shown = (found.get("status") or {}).get("used", {}).get("pods")
+            return shown is not None and used in ("", shown)
+
+        await eventually(counts, f"quota {name} counts")
+
+    async def delete_namespace(self) -> None:
+        """Delete the runners' namespace: what happens there from now on is not judged."""
+        await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        self.deleted.append(self.namespace)
 
     async def strike(self) -> list[str]:
         """Clear the stage by force. Returns what a scenario left behind, if it did."""
@@ -96,6 +125,17 @@ class Stage:
             for item in found["items"]:
                 meta = item["metadata"]
                 yield f"{root}/namespaces/{meta['namespace']}/{plural}/{meta['name']}"
+
+
+def hasty_service() -> FakeActionsService:
+    """A service that notices in seconds what the real one notices in a minute."""
+    return FakeActionsService(poll_timeout=5.0, session_timeout=1.0, lost_after=0.0)
+
+
+async def clean_up(cluster: Cluster, name: str = "linux") -> None:
+    """Delete the scale set, and wait until nothing at all is left of it."""
+    await cluster.delete(AutoscalingRunnerSet, name)
+    await cluster.until_gone(within=60)
 
 
 async def eventually(

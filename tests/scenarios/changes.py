@@ -1,0 +1,265 @@
+"""Edits of a scale set and of what it refers to, while it works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arc_controller.api.core import Pod, Role, RoleBinding, Secret, ServiceAccount
+from arc_controller.api.v1alpha1 import (
+    AutoscalingListener,
+    AutoscalingRunnerSet,
+    EphemeralRunner,
+    EphemeralRunnerSet,
+)
+from arc_controller.controllers.config import ControllerConfig
+from arc_controller.listener import parse_config
+from arc_controller.runtime.objects import KubeObject, NamespacedName
+from arc_controller.testing.cluster import CREDENTIALS, Cluster, scale_set
+from tests.scenarios.permissions import CONTROLLER_NAMESPACE
+from tests.scenarios.pods import template
+from tests.scenarios.stage import Stage, clean_up, eventually, scenario
+
+CORE = f"/api/v1/namespaces/{CONTROLLER_NAMESPACE}"
+
+
+def the_listener(cluster: Cluster) -> AutoscalingListener:
+    (listener,) = cluster.all(AutoscalingListener)
+    return listener
+
+
+def scale_set_of(cluster: Cluster) -> AutoscalingRunnerSet:
+    (scale_set,) = cluster.all(AutoscalingRunnerSet)
+    return scale_set
+
+
+@scenario
+async def a_new_image_is_used_at_once_and_busy_runners_finish(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", min_runners=1, max_runners=5)
+        await cluster.until(runners=1, listeners=1)
+        (busy_job,) = cluster.queue_jobs(1, duration=5)
+        await cluster.until(running=1, runners=2)
+        old = {runner.metadata.name for runner in cluster.runners}
+        await cluster.patch(
+            AutoscalingRunnerSet, "linux", {"spec": {"template": template(image="runner:2")}}
+        )
+
+        def images() -> dict[str, str]:
+            return {
+                runner.metadata.name: runner.spec.spec["containers"][0]["image"]
+                for runner in cluster.runners
+            }
+
+        await cluster.until(lambda: sorted(images().values()) == ["runner:1", "runner:2"])
+        (new,) = set(images()) - old
+        assert images()[new] == "runner:2"
+        assert not busy_job.is_over
+        cluster.queue_jobs(1, duration=0.5)
+        await cluster.until(completed=2, running=0)
+        assert busy_job.result == "succeeded"
+        await cluster.until(lambda: set(images().values()) == {"runner:2"}, runners=1)
+        await clean_up(cluster)
+
+
+@scenario
+async def a_changed_group_or_name_reaches_the_service_and_the_id_stays(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        other = cluster.service.add_runner_group("other")
+        await cluster.add_scale_set("linux", max_runners=5)
+        await cluster.until(listeners=1)
+        before = cluster.service.scale_set()
+        assert before.runner_group_id == 1
+        change = {"runnerGroup": "other", "runnerScaleSetName": "penguin"}
+        await cluster.patch(AutoscalingRunnerSet, "linux", {"spec": change})
+        await cluster.until(
+            lambda: (before.runner_group_id, before.name) == (other.id, "penguin"),
+        )
+        assert list(cluster.service.scale_sets) == [before.id]
+        annotations = {
+            "runner-scale-set-id": str(before.id),
+            "actions.github.com/runner-group-name": "other",
+            "actions.github.com/runner-scale-set-name": "penguin",
+        }
+        await cluster.until(
+            lambda: annotations.items() <= scale_set_of(cluster).metadata.annotations.items(),
+            listeners=1,
+        )
+        cluster.queue_jobs(1, scale_set="penguin", duration=0.5)
+        await cluster.until(completed=1, runners=0, registrations=0)
+        await clean_up(cluster)
+
+
+@scenario
+async def a_changed_limit_replaces_the_listener_which_then_obeys_it(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", max_runners=1)
+        await cluster.until(listeners=1)
+        before = the_listener(cluster).uid
+        await cluster.patch(AutoscalingRunnerSet, "linux", {"spec": {"maxRunners": 2}})
+        await cluster.until(
+            lambda: [each.uid for each in cluster.all(AutoscalingListener)] not in ([], [before]),
+            listeners=1,
+        )
+        cluster.queue_jobs(2, duration=2)
+        await cluster.until(running=2)
+        await cluster.until(completed=2, runners=0, registrations=0)
+        await clean_up(cluster)
+
+
+@scenario
+async def a_rotated_secret_takes_effect_by_itself(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", max_runners=5)
+        await cluster.until(listeners=1)
+        await cluster.set_credentials("ghp_the_next")
+        cluster.service.accept_tokens("ghp_the_next")
+        cluster.service.expire_admin_tokens()
+        # Looked at once a minute, and whenever somebody touches the scale set.
+        await cluster.patch(AutoscalingRunnerSet, "linux", {"spec": {"minRunners": 1}})
+
+        async def configured() -> bool:
+            listeners = cluster.all(AutoscalingListener)
+            if len(listeners) != 1:
+                return False
+            key = NamespacedName(CONTROLLER_NAMESPACE, f"{listeners[0].metadata.name}-config")
+            secret = await cluster.client.find(Secret, key)
+            if secret is None:
+                return False
+            return parse_config(secret.data["config.json"]).github_token == "ghp_the_next"
+
+        await eventually(configured, "the listener has the new token", within=120)
+        await cluster.until(
+            lambda: len(cluster.service.scale_set().idle) == 1, listeners=1, within=120
+        )
+        cluster.queue_jobs(1, duration=0.5)
+        await cluster.until(completed=1, running=0)
+        await clean_up(cluster)
+
+
+@scenario
+async def labels_and_metadata_reach_everything_that_is_made(stage: Stage) -> None:
+    config = ControllerConfig(
+        namespace=CONTROLLER_NAMESPACE,
+        image="arc-controller:test",
+        exclude_label_prefixes=("argocd.",),
+    )
+    extra: dict[str, Any] = {
+        f"{part}Metadata": {"labels": {part: "yes"}, "annotations": {part: "because"}}
+        for part in (
+            "listenerServiceAccount",
+            "listenerRole",
+            "listenerRoleBinding",
+            "listenerConfigSecret",
+            "ephemeralRunnerSet",
+            "ephemeralRunner",
+            "ephemeralRunnerConfigSecret",
+        )
+    }
+    extra["autoscalingListener"] = {
+        "labels": {"listener": "yes"},
+        "annotations": {"listener": "because"},
+    }
+    async with stage.cluster(config=config) as cluster:
+        await cluster.set_credentials("ghp_of_the_test")
+        manifest = scale_set("linux", stage.namespace, min_runners=1, max_runners=2, **extra)
+        labels = {"team": "blue", "argocd.argoproj.io/instance": "app"}
+        manifest["metadata"]["labels"] = labels
+        await cluster.apply(manifest)
+        await cluster.until(
+            lambda: all(
+                runner.metadata.labels.get("team") == "blue" and runner.status.ready
+                for runner in cluster.runners
+            ),
+            listeners=1,
+            runners=1,
+        )
+        (runner,) = cluster.runners
+        name = the_listener(cluster).metadata.name
+
+        async def found(kind: type[KubeObject], namespace: str, name: str) -> KubeObject:
+            return await cluster.client.get(kind, NamespacedName(namespace, name))
+
+        made = {
+            "listener": await found(AutoscalingListener, CONTROLLER_NAMESPACE, name),
+            "listenerServiceAccount": await found(ServiceAccount, CONTROLLER_NAMESPACE, name),
+            "listenerRole": await found(Role, stage.namespace, name),
+            "listenerRoleBinding": await found(RoleBinding, stage.namespace, name),
+            "listenerConfigSecret": await found(Secret, CONTROLLER_NAMESPACE, f"{name}-config"),
+            "ephemeralRunnerSet": await found(EphemeralRunnerSet, stage.namespace, "linux"),
+            "ephemeralRunner": await found(EphemeralRunner, stage.namespace, runner.metadata.name),
+            "ephemeralRunnerConfigSecret": await found(
+                Secret, stage.namespace, runner.metadata.name
+            ),
+        }
+        for part, obj in made.items():
+            labels = obj.metadata.labels
+            assert labels.get(part) == "yes", part
+            assert obj.metadata.annotations.get(part) == "because", part
+            assert labels.get("team") == "blue", part
+            assert "argocd.argoproj.io/instance" not in labels, part
+            assert labels["app.kubernetes.io/part-of"] == "gha-runner-scale-set", part
+            assert labels["actions.github.com/scale-set-name"] == "linux", part
+            assert labels["actions.github.com/organization"] == "acme", part
+        pod = await found(Pod, stage.namespace, runner.metadata.name)
+        assert pod.metadata.labels["team"] == "blue"
+        await clean_up(cluster)
+
+
+@scenario
+async def what_somebody_changed_or_deleted_is_put_right(stage: Stage) -> None:
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}"
+    ours = f"/apis/actions.github.com/v1alpha1/namespaces/{stage.namespace}"
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", min_runners=1, max_runners=5)
+        await cluster.until(lambda: len(cluster.service.scale_set().idle) == 1, listeners=1)
+        name = the_listener(cluster).metadata.name
+
+        async def repaired(path: str, *field: str, unlike: Any) -> Any:
+            """Until the field is there and not what it was made to be."""
+
+            async def look() -> Any:
+                status, found = await stage.ask("GET", path)
+                if status != 200:
+                    return None
+                for part in field:
+                    found = found.get(part) or {}
+                return found if found != unlike else None
+
+            return await eventually(look, f"{path} is repaired")
+
+        role = f"{rbac}/roles/{name}"
+        nothing: list[Any] = []
+        await stage.ask("PATCH", role, {"rules": nothing})
+        rules = await repaired(role, "rules", unlike={})
+        assert {resource for rule in rules for resource in rule["resources"]} == {
+            "ephemeralrunnersets",
+            "ephemeralrunners",
+            "ephemeralrunners/status",
+        }
+
+        binding = f"{rbac}/rolebindings/{name}"
+        await stage.ask("PATCH", binding, {"subjects": nothing})
+        (subject,) = await repaired(binding, "subjects", unlike={})
+        assert (subject["namespace"], subject["name"]) == (CONTROLLER_NAMESPACE, name)
+
+        for path in (role, binding, f"{CORE}/serviceaccounts/{name}"):
+            _, old = await stage.ask("GET", path)
+            await stage.ask("DELETE", path)
+            await repaired(path, "metadata", "uid", unlike=old["metadata"]["uid"])
+
+        _, wrong = await stage.ask(
+            "PATCH",
+            f"{ours}/ephemeralrunnersets/linux",
+            {"spec": {"ephemeralRunnerSpec": {"githubConfigSecret": "wrong"}}},
+        )
+        spec = await repaired(f"{ours}/ephemeralrunnersets/linux", "spec", unlike=wrong["spec"])
+        assert spec["ephemeralRunnerSpec"]["githubConfigSecret"] == CREDENTIALS
+
+        (runner,) = cluster.runners
+        await cluster.delete(EphemeralRunner, runner.metadata.name)
+        await cluster.until(
+            lambda: runner.uid not in {each.uid for each in cluster.runners}, runners=1
+        )
+        cluster.queue_jobs(1, duration=0.5)
+        await cluster.until(completed=1, running=0, listeners=1)
+        await clean_up(cluster)
