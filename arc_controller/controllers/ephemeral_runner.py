@@ -431,6 +431,7 @@ def add_to_manager(
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_reconciles,
             rate_limiter=config.new_rate_limiter(),
+            expected_errors=(ActionsError, InputError),
         )
         .build(reconciler)
     )

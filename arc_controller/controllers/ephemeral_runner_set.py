@@ -474,6 +474,7 @@ def add_to_manager(
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_sets,
             rate_limiter=config.new_rate_limiter(),
+            expected_errors=(ActionsError, InputError),
             sync_period=config.sync_period,
         )
         .build(reconciler)

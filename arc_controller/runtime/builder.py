@@ -46,6 +46,7 @@ class ControllerBuilder:
         self._max_concurrent_reconciles = 1
         self._reconcile_timeout: float | None = None
         self._rate_limiter: RateLimiter[Hashable] | None = None
+        self._expected_errors: tuple[type[Exception], ...] = ()
         self._sync_period = manager.options.sync_period
         self._needs_leader_election = True
 
@@ -100,9 +101,13 @@ class ControllerBuilder:
         reconcile_timeout: float | None = None,
         sync_period: float | None = None,
         needs_leader_election: bool | None = None,
+        expected_errors: Iterable[type[Exception]] = (),
     ) -> ControllerBuilder:
         """What is not given keeps its default: one worker, `default_rate_limiter`, no timeout,
-        the manager's `sync_period`, and reconciling only while leader. Times are in seconds."""
+        the manager's `sync_period`, and reconciling only while leader. Times are in seconds.
+
+        ``expected_errors`` are retried like any other, and logged without a traceback.
+        """
         if max_concurrent_reconciles is not None:
             self._max_concurrent_reconciles = max_concurrent_reconciles
         if rate_limiter is not None:
@@ -113,6 +118,7 @@ class ControllerBuilder:
             self._sync_period = sync_period
         if needs_leader_election is not None:
             self._needs_leader_election = needs_leader_election
+        self._expected_errors += tuple(expected_errors)
         return self
 
     def build(self, reconciler: Reconciler) -> Controller:
@@ -132,6 +138,7 @@ class ControllerBuilder:
             queue,
             max_concurrent_reconciles=self._max_concurrent_reconciles,
             reconcile_timeout=self._reconcile_timeout,
+            expected_errors=self._expected_errors,
             on_start=[self._source(queue, *watch) for watch in self._watches],
             resync=lambda: [obj.key for obj in manager.cache.list(kind)],
             sync_period=self._sync_period,

@@ -6,7 +6,7 @@ import asyncio
 import random as random_
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -54,7 +54,8 @@ class Reconciler(Protocol):
     async def reconcile(self, key: NamespacedName) -> Result: ...
 
 
-EXPECTED = (ApiError, TransportError, TerminalError, TimeoutError)
+EXPECTED: Final = (ApiError, TransportError, TerminalError, TimeoutError)
+"""Errors that speak for themselves: a traceback would add nothing to their message."""
 """Errors whose message says all; others are logged with a traceback."""
 
 
@@ -77,6 +78,7 @@ class Controller:
         *,
         max_concurrent_reconciles: int = 1,
         reconcile_timeout: float | None = None,
+        expected_errors: Iterable[type[Exception]] = (),
         on_start: Iterable[Callable[[], None]] = (),
         resync: Callable[[], Iterable[NamespacedName]] | None = None,
         sync_period: float | None = None,
@@ -93,6 +95,7 @@ class Controller:
         self.max_concurrent_reconciles = max_concurrent_reconciles
         self._reconciler = reconciler
         self._timeout = reconcile_timeout
+        self._expected = (*EXPECTED, *expected_errors)
         self._on_start = tuple(on_start)
         self._resync_keys = resync
         self._sync_period = sync_period
@@ -208,7 +211,7 @@ class Controller:
     def _log_failure(self, error: BaseException, event: str, **context: object) -> None:
         if self._metrics is not None:
             self._metrics.errors.inc()
-        is_expected = isinstance(error, EXPECTED)
+        is_expected = isinstance(error, self._expected)
         log.error(
             event,
             error=str(error) or type(error).__name__,

@@ -124,6 +124,25 @@ async def test_an_api_error_says_it_all_without_a_traceback() -> None:
 
 
 @simulated
+async def test_an_expected_error_is_retried_and_logged_without_a_traceback() -> None:
+    class ServiceAway(Exception):
+        pass
+
+    async def behaviour(_key: NamespacedName, call: int) -> Result:
+        if call == 1:
+            raise ServiceAway("no answer from the service")
+        return Result()
+
+    controller, scripted = controller_of(behaviour, expected_errors=[ServiceAway])
+    with errors_logged() as errors:
+        async with running(controller):
+            controller.queue.add(KEY)
+            await asyncio.sleep(100)
+    assert [(e["error"], e["exc_info"]) for e in errors] == [("no answer from the service", None)]
+    assert len(scripted.calls) == 2
+
+
+@simulated
 async def test_a_conflict_is_looked_at_again_promptly_and_is_no_error() -> None:
     async def behaviour(_key: NamespacedName, call: int) -> Result:
         if call <= 2:
