@@ -330,3 +330,7 @@ async def test_managed_fields_can_be_reset(client: LocalClient) -> None:
     reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
     changed = await client.patch(f"{CONFIGMAPS}/a", reset, fieldManager="resetter")
     assert "managedFields" not in changed.json()["metadata"]
+    untracked = await client.patch(f"{CONFIGMAPS}/a", {"data": {"y": "1"}}, fieldManager="other")
+    assert "managedFields" not in untracked.json()["metadata"]
+    refused = await apply(client, config_map(x="2"), "two")
+    assert 'conflict with "before-first-apply" using v1: .data.x' in refused.json()["message"]

@@ -89,14 +89,11 @@ def is_member(part: Fields) -> bool:
 
 def paths(fields: Fields) -> Iterator[str]:
     """The paths of the set as error messages write them."""
-    for key in sorted(fields):
-        if key == SELF:
-            continue
-        step, child = step_text(key), fields[key]
-        if is_member(child):
-            yield step
-        for rest in paths(child):
-            yield step + rest
+    keys = [key for key in sorted(fields) if key != SELF]
+    yield from (step_text(key) for key in keys if is_member(fields[key]))
+    for key in keys:
+        for rest in paths(fields[key]):
+            yield step_text(key) + rest
 
 
 def step_text(key: str) -> str:

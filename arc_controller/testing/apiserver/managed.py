@@ -144,27 +144,33 @@ class FieldManager:
     ) -> None:
         """Write into `obj` who owns what if this write goes through."""
         meta = obj["metadata"]
-        if not self.enabled and call.applied is None:
+        if call.applied is not None:
+            meta["managedFields"] = call.applied.encode()
+            return
+        if not self.enabled:
             return
         before = old["metadata"].get("managedFields") if old is not None else None
         given = None if subresource else meta.get("managedFields")
-        if call.applied is not None:
-            managers = call.applied
-        elif given == [{}]:
+        if given == [{}]:
             managers = Managers()
         elif given:
             managers = Managers.decode(given)
         else:
             managers = Managers.decode(before)
-        if old is not None and not managers.entries and call.applied is None:
+        if old is not None and not managers.entries:
             # What nobody tracks stays untracked until somebody applies.
             meta.pop("managedFields", None)
             return
         base = old if old is not None else self._empty(resource)
         compared = fieldset.compare(_comparable(base), _comparable(obj), self.node(resource))
         changed, removed = (self._relevant(resource, each, subresource) for each in compared)
-        me = call.applied_as or _Id(call.manager, "Update", resource.api_version, subresource)
-        _take_over(call, managers, me, changed, removed)
+        _take(managers, changed, removed)
+        if changed:
+            me = _Id(call.manager, "Update", resource.api_version, subresource)
+            mine = managers.entries.get(me)
+            fields = fieldset.union(mine.fields, changed) if mine is not None else changed
+            managers.entries[me] = _Entry(fields, call.now, resource.api_version)
+            _cap(managers)
         meta.pop("managedFields", None)
         listed = managers.encode()
         if listed:
@@ -200,6 +206,8 @@ class FieldManager:
         node = self.node(resource)
         old = live if live is not None else {}
         managers = Managers.decode((old.get("metadata") or {}).get("managedFields"))
+        if live is not None and not managers.entries:
+            self._note_untracked(call, resource, live, managers)
         me = _Id(call.manager, "Apply", "", subresource)
         claimed = fieldset.difference(fieldset.applied(config, node), _STRIPPED)
         claimed = self._relevant(resource, claimed, subresource)
@@ -208,27 +216,41 @@ class FieldManager:
         managers.entries[me] = entry
         merged = merge_applied(decode_json(encode_json(old)), config, node)
         others: Fields = {}
-        for key, entry in managers.entries.items():
+        for key, theirs in managers.entries.items():
             if key != me:
-                others = fieldset.union(others, entry.fields)
+                others = fieldset.union(others, theirs.fields)
         if previous is not None:
             given_up = fieldset.difference(previous.fields, claimed)
             if given_up:
                 kept = fieldset.union(others, claimed)
                 merged = prune_given_up(merged, given_up, kept, node)
         base = old if live is not None else self._empty(resource)
-        changed, _ = fieldset.compare(_comparable(base), _comparable(merged), node)
-        changed = self._relevant(resource, changed, subresource)
+        compared = fieldset.compare(_comparable(base), _comparable(merged), node)
+        changed, removed = (self._relevant(resource, each, subresource) for each in compared)
         if not force:
             _refuse_conflicts(managers, me, changed, _allowed(call, old, node))
         if call.manager == _KUBECTL:
             _note_last_applied(merged, config)
         if merged != old:
             entry.time = call.now
+        _take(managers, changed, removed, keep=me)
+        if not claimed:
+            del managers.entries[me]
         call.applied = managers
-        call.applied_as = me
         result: Object = merged
         return result
+
+    def _note_untracked(
+        self, call: Call, resource: Resource, live: Object, managers: Managers
+    ) -> None:
+        """Fields that were there before anybody tracked them get an owner with a name of its own."""
+        compared = fieldset.compare(
+            _comparable(self._empty(resource)), _comparable(live), self.node(resource)
+        )
+        fields = self._relevant(resource, compared[0], "")
+        if fields:
+            key = _Id("before-first-apply", "Update", resource.api_version)
+            managers.entries[key] = _Entry(fields, call.now, resource.api_version)
 
     def _empty(self, resource: Resource) -> Object:
         """What an object looks like before anything is set in it."""
@@ -254,11 +276,10 @@ class FieldManager:
         return fields
 
 
-def _take_over(call: Call, managers: Managers, me: _Id, changed: Fields, removed: Fields) -> None:
-    """What changed belongs to `me` now; what is gone belongs to nobody."""
-    applying = call.applied is not None
+def _take(managers: Managers, changed: Fields, removed: Fields, keep: _Id | None = None) -> None:
+    """What changed, and what is gone, belongs to nobody any more but to `keep`."""
     for key in list(managers.entries):
-        if key == me and applying:
+        if key == keep:
             continue
         entry = managers.entries[key]
         left = fieldset.difference(entry.fields, changed) if changed else entry.fields
@@ -268,12 +289,6 @@ def _take_over(call: Call, managers: Managers, me: _Id, changed: Fields, removed
             entry.fields = left
         else:
             del managers.entries[key]
-    if applying or not changed:
-        return
-    mine = managers.entries.get(me)
-    fields = fieldset.union(mine.fields, changed) if mine is not None else changed
-    managers.entries[me] = _Entry(fields, call.now, me.api_version)
-    _cap(managers)
 
 
 def resource_node(resource: Resource) -> Node:

@@ -27,6 +27,7 @@ from arc_controller.testing.apiserver.routing import RequestInfo
 from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategic import strategic_merge_patch
 from arc_controller.testing.apiserver.strategy import Call
+from arc_controller.testing.apiserver.types import Node
 from arc_controller.testing.apiserver.writer import Writer
 
 _CUSTOM_TYPES = (JSON_PATCH, MERGE, APPLY)
@@ -131,7 +132,55 @@ def _check_declared(writer: Writer, resource: Resource, config: Object, info: Re
         unknown = resource.strategy.conform(probe, None, writer.fields.node(resource))
     except DecodeError as error:
         raise errors.internal(f"{what}{error}") from None
-    if unknown:
-        raise errors.internal(
-            what + "\n".join(f".{each}: field not declared in schema" for each in unknown)
-        )
+    problems = [f".{each}: field not declared in schema" for each in unknown]
+    if resource.custom:
+        problems += _misfits(writer.fields.node(resource), config, "")
+    if problems:
+        raise errors.internal(what + "\n".join(problems))
+
+
+_EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("string", (str,)),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+    "boolean": ("boolean", (bool,)),
+}
+
+
+def _misfits(node: Node, value: Any, path: str) -> list[str]:
+    """Values that are not of their field's type, as structured-merge-diff words it."""
+    if value is None:
+        return []
+    if node.kind == "map":
+        if not isinstance(value, dict):
+            return [f"{path}: expected map, got {_go_kind(value)}"]
+        return [
+            each
+            for key, child in value.items()
+            for each in _misfits(node.field(key), child, f"{path}.{key}")
+        ]
+    if node.kind == "list":
+        if not isinstance(value, list):
+            return [f"{path}: expected list, got {_go_kind(value)}"]
+        return [
+            each
+            for index, item in enumerate(value)
+            for each in _misfits(node.items, item, f"{path}[{index}]")
+        ]
+    wanted, types = _EXPECTED.get(node.type, ("", ()))
+    fits = isinstance(value, types) and (node.type == "boolean" or not isinstance(value, bool))
+    if not wanted or fits:
+        return []
+    return [f"{path}: expected {wanted}, got {_go_kind(value)}"]
+
+
+def _go_kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "int"
+    if isinstance(value, float):
+        return "float"
+    if isinstance(value, str):
+        return "string"
+    return "list" if isinstance(value, list) else "map"

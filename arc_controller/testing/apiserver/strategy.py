@@ -28,8 +28,6 @@ class Call:
     """The update comes from a patch."""
     applied: Any = None
     """The field managers as server-side apply left them."""
-    applied_as: Any = None
-    """Which of them is the one that applies."""
 
 
 @dataclass(frozen=True, slots=True)
