@@ -222,10 +222,12 @@ async def test_unknown_fields_are_refused_by_the_server(kubectl: Kubectl) -> Non
 async def test_invalid_objects_are_explained(kubectl: Kubectl) -> None:
     refused = await kubectl("apply", "-f", "-", stdin=widget(replicas=-1))
     assert refused.status == 1
-    assert (
-        'The Widget "one" is invalid: spec.replicas: Invalid value: -1: spec.replicas in body '
-        "should be greater than or equal to 0"
-    ) in refused.err
+    assert refused.err == (
+        'The Widget "one" is invalid: \n'
+        "* spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal "
+        "to 0\n"
+        "* .spec.replicas: Invalid value: -1: should be a non-negative integer\n"
+    )
     missing = await kubectl("get", "widget", "nobody")
     assert missing.err == ('Error from server (NotFound): widgets.example.com "nobody" not found\n')
 

@@ -68,6 +68,10 @@ def prune_given_up(value: Any, given_up: Fields, kept: Fields, node: Node) -> An
             name = key[2:]
             if name not in value:
                 continue
+            if key not in kept and name in node.fields:
+                # A declared field goes with all that is in it, owned or not.
+                del value[name]
+                continue
             child = _pruned(value[name], removal, kept.get(key), node.field(name))
             if child is _GONE:
                 del value[name]

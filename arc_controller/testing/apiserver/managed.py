@@ -243,7 +243,7 @@ class FieldManager:
     def _note_untracked(
         self, call: Call, resource: Resource, live: Object, managers: Managers
     ) -> None:
-        """Fields that were there before anybody tracked them get an owner with a name of its own."""
+        """Fields that were there before anybody tracked them get an owner of their own."""
         compared = fieldset.compare(
             _comparable(self._empty(resource)), _comparable(live), self.node(resource)
         )
