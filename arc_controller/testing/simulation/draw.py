@@ -69,9 +69,12 @@ class _Draw:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(f"plan {seed}")
-        self.length = self.random.choice((10, 20, 40, 60)) * MINUTE
+        self.length = self.random.choice((10, 10, 20, 40, 60, 240)) * MINUTE
         self.managers = 2 if self.random.random() < 0.35 else 1
         self.names = NAMES[: 1 + (self.random.random() < 0.5)]
+        self.hot = [
+            self.random.uniform(20.0, self.length) for _ in range(self.random.randint(1, 3))
+        ]
         # A seed is about a few kinds of faults: with all of them at once nothing gets far.
         self.troubled = {
             "api": self._chance(0.45),
@@ -100,8 +103,13 @@ class _Draw:
     def _chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
-    def _at(self, first: float = 5.0) -> float:
-        return round(self.random.uniform(first, self.length - 5.0), 3)
+    def _at(self) -> float:
+        """Troubles come together more often than not: that is where they are interesting."""
+        first, last = 2.0, self.length - 5.0
+        at = self.random.uniform(first, last)
+        if self._chance(0.6):
+            at = self.random.choice(self.hot) + self.random.gauss(0.0, 15.0)
+        return round(min(max(at, first), last), 3)
 
     def _lasting(self, shortest: float, longest: float) -> dict[str, Any]:
         """``at`` and ``lasts`` of a fault that is over in time."""
@@ -141,7 +149,7 @@ class _Draw:
         for _ in self._some(3, 9):
             actions.append(
                 p.QueueJobs(
-                    at=self._at(1.0),
+                    at=self._at(),
                     name=self._name(),
                     count=random.randint(1, 6),
                     duration=round(random.expovariate(1 / 60), 1),
@@ -230,9 +238,12 @@ class _Draw:
         actions: list[Any] = []
         for _ in self._some(1, 2):
             some = tuple(kind for kind in _CACHED if self._chance(0.5))
-            actions.append(p.StaleCache(**self._lasting(30.0, 10_800.0), resources=some))
-        if self._chance(0.4):
-            self.length += random.choice((1, 3)) * 60 * MINUTE
+            fault = p.StaleCache(**self._lasting(30.0, 10_800.0), resources=some)
+            actions.append(fault)
+            if self._chance(0.5):
+                at = round(random.uniform(fault.at, fault.at + fault.lasts), 3)
+                kill = p.KillManager(at=at, index=0, requests=random.choice((0, 1, 3)), down=5.0)
+                actions.append(kill)
         return actions
 
     def _pods(self) -> list[Any]:
@@ -242,7 +253,13 @@ class _Draw:
             share = random.choice((0.1, 0.3, 0.7, 1.0))
             stuck = random.choice((0.0, 0.0, 0.2))
             lasts = self._lasting(30.0, 1200.0)
-            actions.append(p.PodTrouble(**lasts, share=share, stuck=stuck))
+            same: dict[str, Any] = {}
+            if self._chance(0.3):
+                same = {
+                    "code": random.choice((0, 1, 7, 137)),
+                    "seconds": random.choice((0.0, 5.0, 60.0)),
+                }
+            actions.append(p.PodTrouble(**lasts, share=share, stuck=stuck, **same))
         for _ in self._some(0, 6):
             kind: Any = random.choice(("runner", "runner", "runner", "listener"))
             how: Any = random.choice(("kill", "drain", "force"))

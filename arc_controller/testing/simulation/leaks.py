@@ -98,7 +98,7 @@ class Capture:
         if self.leaks is not None:
             self.leaks.on_line(level, event, context, trace, is_expected=expected)
         if self.note is not None and level in ("warning", "error", "exception", "critical"):
-            pairs = " ".join(f"{key}={value}" for key, value in context.items())
+            pairs = " ".join(f"{key}={value}" for key, value in sorted(context.items()))
             self.note(f"log {level}: {event} {pairs}"[:600])
 
 

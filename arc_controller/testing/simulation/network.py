@@ -109,7 +109,12 @@ class Network:
     def launch(self, delivery: asyncio.Task[Response]) -> None:
         """Let a request arrive whatever becomes of its sender."""
         self._flying[delivery] = None
-        delivery.add_done_callback(lambda done: self._flying.pop(done, None))
+        delivery.add_done_callback(self._landed)
+
+    def _landed(self, delivery: asyncio.Task[Response]) -> None:
+        del self._flying[delivery]
+        if not delivery.cancelled():
+            delivery.exception()  # the sender may be gone
 
     def is_out(self, agent: str) -> bool:
         return any(who == "*" or agent.startswith(who) for who in self.outages)
@@ -305,7 +310,11 @@ class Connection(Direct):
         self, wait: float, delivery: tuple[str, str, Sequence[tuple[str, str]], bytes | None, str]
     ) -> Response:
         await asyncio.sleep(wait)
-        return await self._deliver(*delivery)
+        was_closed, self._is_closed = self._is_closed, False  # it left before
+        try:
+            return await self._deliver(*delivery)
+        finally:
+            self._is_closed = was_closed
 
     async def _arrive(
         self, delivery: tuple[str, str, Sequence[tuple[str, str]], bytes | None, str]

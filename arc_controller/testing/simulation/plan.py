@@ -155,10 +155,13 @@ class Quota(Fault, frozen=True, kw_only=True, tag=True):
 
 class PodTrouble(Fault, frozen=True, kw_only=True, tag=True):
     """A ``share`` of new runner pods goes wrong somehow, ``stuck`` of them never start while this
-    lasts."""
+    lasts. With a ``code`` of 0 or more what goes wrong is always the same: the runner exits with it
+    after so many ``seconds``."""
 
     share: float
     stuck: float = 0.0
+    code: int = -1
+    seconds: float = 0.0
 
 
 class HurtPod(Action, frozen=True, kw_only=True, tag=True):

@@ -39,7 +39,7 @@ class Outcome:
     entries: int
     lines: int
     jobs: dict[str, int] = field(default_factory=dict)
-    history: tuple[Entry, ...] = ()
+    history: tuple[Entry, ...] = field(default=(), repr=False)
 
     @property
     def failed(self) -> bool:

@@ -177,6 +177,9 @@ class World:
             return replace(normal, schedule=max(0.0, until))
         if chance >= trouble.stuck + trouble.share:
             return normal
+        if trouble.code >= 0:
+            crash = Disruption(DisruptionKind.CRASHED, trouble.seconds, trouble.code)
+            return replace(normal, disruption=crash)
         kind = random.choice(("exit", "init", "never-connects", *DisruptionKind))
         code = random.choice((0, 1, 1, 2, 7, 137, random.randint(1, 255)))
         if kind == "exit":
