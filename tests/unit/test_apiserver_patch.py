@@ -325,6 +325,18 @@ async def test_fields_given_up_by_apply_go_away_but_not_what_others_hold(
     assert left.json()["data"] == {"y": "1", "z": "1"}
 
 
+async def test_giving_up_the_finalizers_keeps_the_rest_of_the_metadata(
+    client: LocalClient,
+) -> None:
+    held = config_map(x="1")
+    held["metadata"]["finalizers"] = ["x.io/f"]
+    await apply(client, held, "one")
+    released = await apply(client, config_map(x="1"), "one")
+    assert released.status == 200
+    assert "finalizers" not in released.json()["metadata"]
+    assert released.json()["metadata"]["name"] == "a"
+
+
 async def test_managed_fields_can_be_reset(client: LocalClient) -> None:
     await apply(client, config_map(x="1"), "one")
     reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}

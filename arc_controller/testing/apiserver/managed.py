@@ -209,8 +209,8 @@ class FieldManager:
         if live is not None and not managers.entries:
             self._note_untracked(call, resource, live, managers)
         me = _Id(call.manager, "Apply", "", subresource)
-        claimed = fieldset.difference(fieldset.applied(config, node), _STRIPPED)
-        claimed = self._relevant(resource, claimed, subresource)
+        given = fieldset.applied(config, node)
+        claimed = self._relevant(resource, fieldset.difference(given, _STRIPPED), subresource)
         previous = managers.entries.get(me)
         entry = _Entry(claimed, "" if previous is None else previous.time, resource.api_version)
         managers.entries[me] = entry
@@ -220,9 +220,9 @@ class FieldManager:
             if key != me:
                 others = fieldset.union(others, theirs.fields)
         if previous is not None:
-            given_up = fieldset.difference(previous.fields, claimed)
+            given_up = fieldset.difference(previous.fields, given)
             if given_up:
-                kept = fieldset.union(others, claimed)
+                kept = fieldset.union(others, given)
                 merged = prune_given_up(merged, given_up, kept, node)
         base = old if live is not None else self._empty(resource)
         compared = fieldset.compare(_comparable(base), _comparable(merged), node)
