@@ -1,6 +1,15 @@
 """Scenarios, written once and run on both API servers: see `tests.scenarios.stage`."""
 
-from tests.scenarios import changes, deletions, jobs, listeners, pods
+from tests.scenarios import changes, deletions, jobs, listeners, networks, pods, processes
 from tests.scenarios.stage import SCENARIOS
 
-__all__ = ["SCENARIOS", "changes", "deletions", "jobs", "listeners", "pods"]
+__all__ = [
+    "SCENARIOS",
+    "changes",
+    "deletions",
+    "jobs",
+    "listeners",
+    "networks",
+    "pods",
+    "processes",
+]

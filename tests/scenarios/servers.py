@@ -36,16 +36,24 @@ class Server(Protocol):
     def requests(self) -> list[AuditEvent]:
         """Every request that it was sent, oldest first."""
 
+    async def restart(self) -> None:
+        """Break every connection and watch; the state stays."""
+
 
 class EmbeddedServer:
     is_real = False
 
-    def __init__(self, api: ApiServer, access: HttpAccess) -> None:
+    def __init__(self, api: ApiServer, http: HttpApiServer, access: HttpAccess) -> None:
         self.api = api
+        self.http = http
         self.access = access
 
     def requests(self) -> list[AuditEvent]:
         return [_audited(number, record) for number, record in enumerate(self.api.request_log)]
+
+    async def restart(self) -> None:
+        await self.http.stop()
+        await self.http.start()
 
 
 class RealServer:
@@ -57,6 +65,9 @@ class RealServer:
 
     def requests(self) -> list[AuditEvent]:
         return self.env.audit_events()
+
+    async def restart(self) -> None:
+        await self.env.restart_api_server(kill=True)
 
 
 @asynccontextmanager
@@ -74,7 +85,7 @@ async def embedded_server() -> AsyncIterator[EmbeddedServer]:
             http.url, admin_token=http.token(ADMIN), manager_token=http.token(manager)
         )
         await _install(access)
-        yield EmbeddedServer(api, access)
+        yield EmbeddedServer(api, http, access)
     await api.aclose()
 
 
