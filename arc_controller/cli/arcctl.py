@@ -96,7 +96,9 @@ async def _api_server(options: argparse.Namespace) -> int:
     crds = [] if options.no_crds else custom_resource_definitions()
     api = ApiServer(crds=crds, authorization=options.rbac)
     try:
-        async with HttpApiServer(api, options.host, options.port) as http:
+        # Without RBAC whoever comes is the admin; with it a token is needed, and kubectl sends
+        # tokens over TLS only.
+        async with HttpApiServer(api, options.host, options.port, tls=options.rbac) as http:
             path = http.write_kubeconfig(options.kubeconfig).absolute()
             print(
                 f"Serving on {http.url}; try\n  export KUBECONFIG={path}\n  kubectl get namespaces"

@@ -17,6 +17,7 @@ from arc_controller.cli.demo_manager import resident_mib
 from arc_controller.cli.demo_view import Snapshot, View, make_view
 from arc_controller.cli.demo_world import RUNNER_NAMESPACE, SCALE_SET, World, end, who_is
 from arc_controller.testing.actions import JobState
+from arc_controller.testing.apiserver import HttpApiServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +74,15 @@ class Demo:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="arcctl-demo-")))
         self._world = world = await stack.enter_async_context(World(folder, self._random))
+        # kubectl sends its token over TLS only; without one it may look at nothing.
+        door = await stack.enter_async_context(HttpApiServer(world.api, tls=True))
         self._manager = world.new_manager(command=self._manager_command)
         stack.push_async_callback(self._manager.stop)
         await self._manager.start()
 
-        kubeconfig = world.http.write_kubeconfig(folder / "kubeconfig", namespace=RUNNER_NAMESPACE)
+        kubeconfig = door.write_kubeconfig(folder / "kubeconfig", namespace=RUNNER_NAMESPACE)
         self._hint = f"kubectl --kubeconfig {kubeconfig} get ars,ers,er,pods -A"
-        self._view.say(f"API server at {world.http.url}, Actions service at {world.actions.url}")
+        self._view.say(f"API server at {door.url}, Actions service at {world.actions.url}")
         self._view.say(f"To look around while it runs: {self._hint}")
         self._view.say(f"The manager's log: {self._manager.log}")
 

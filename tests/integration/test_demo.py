@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from arc_controller.cli.demo_manager import ManagerProcess, resident_mib
 from arc_controller.cli.demo_view import LineView, Snapshot, render
 from arc_controller.testing.kubelet.listeners import die_with_parent
 
+KUBECTL = shutil.which("kubectl", path=str(Path(sys.executable).parent)) or shutil.which("kubectl")
 ARCCTL = (sys.executable, "-m", "arc_controller.cli.arcctl")
 
 
@@ -80,7 +82,7 @@ async def test_kept_up_it_stays_until_it_is_stopped_and_takes_its_children_along
     number: signal.Signals, status: int
 ) -> None:
     child = await start("demo", "--jobs", "1", "--job-seconds", "0.1", "--keep")
-    lines = []
+    lines: list[str] = []
     assert child.stdout is not None
     try:
         async with asyncio.timeout(120):
@@ -88,6 +90,7 @@ async def test_kept_up_it_stays_until_it_is_stopped_and_takes_its_children_along
                 lines.append(line.decode())
                 if "stays up until you interrupt it" in lines[-1]:
                     break
+            await _can_be_looked_at("".join(lines))
             (manager,) = _children_of(child.pid, "arc_controller.cli.manager")
             child.send_signal(number)
             assert await child.wait() == status
@@ -98,6 +101,24 @@ async def test_kept_up_it_stays_until_it_is_stopped_and_takes_its_children_along
     async with asyncio.timeout(30):
         while _is_there(manager):
             await asyncio.sleep(0.1)
+
+
+async def _can_be_looked_at(output: str) -> None:
+    """The printed command works: kubectl sends no token over plain HTTP, and nobody else may."""
+    if KUBECTL is None:
+        return
+    printed = re.search(r"kubectl (--kubeconfig \S+ get \S+ -A)", output)
+    assert printed is not None, output
+    kubectl = await asyncio.create_subprocess_exec(
+        KUBECTL,
+        *printed[1].split(),
+        "--no-headers",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await kubectl.communicate()
+    assert (kubectl.returncode, err) == (0, b"")
+    assert b"autoscalingrunnerset.actions.github.com/sample-runners" in out
 
 
 def _is_there(pid: int) -> bool:
@@ -117,9 +138,12 @@ def _children_of(pid: int, program: str) -> list[int]:
     return found
 
 
-async def test_the_api_server_alone_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("flags", "scheme"), [((), "http"), (("--rbac",), "https")])
+async def test_the_api_server_alone_serves_until_it_is_interrupted(
+    flags: tuple[str, ...], scheme: str, tmp_path: Path
+) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    child = await start("apiserver", "--port", "0", "--kubeconfig", str(kubeconfig))
+    child = await start("apiserver", "--port", "0", "--kubeconfig", str(kubeconfig), *flags)
     assert child.stdout is not None
     try:
         async with asyncio.timeout(60):
@@ -130,7 +154,7 @@ async def test_the_api_server_alone_serves_until_it_is_interrupted(tmp_path: Pat
         child.kill()
         await child.wait()
         raise
-    assert re.match(r"Serving on http://127\.0\.0\.1:\d+", first)
+    assert re.match(rf"Serving on {scheme}://127\.0\.0\.1:\d+", first)
     assert child.returncode == 130
     server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     assert server in first
