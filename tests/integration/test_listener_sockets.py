@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -30,6 +31,7 @@ from arc_controller.listener import (
     assemble,
 )
 from arc_controller.runtime.client import ApiClient
+from arc_controller.runtime.logs import configure_logging
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.testing.actions import FakeActionsService, HttpActionsService
 from arc_controller.testing.actions.calls import Call
@@ -326,7 +328,9 @@ async def test_a_scale_set_that_the_service_forgot_ends_the_listener() -> None:
         assert isinstance(error, ListenerError)
 
 
-async def test_no_secret_is_in_what_it_logs(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_no_secret_is_in_what_it_logs(caplog: pytest.LogCaptureFixture) -> None:
+    stream = io.StringIO()
+    configure_logging("debug", "text", stream=stream)
     async with stage() as it:
         listener = it.listen()
         await it.until_polling()
@@ -334,7 +338,9 @@ async def test_no_secret_is_in_what_it_logs(capfd: pytest.CaptureFixture[str]) -
         it.service.reset_polls()
         await asyncio.sleep(0.3)
         await stop(listener)
-    output = "".join(capfd.readouterr())
+    configure_logging("info", "text")
+    output = stream.getvalue() + caplog.text
     assert "message session opened" in output
+    assert "status 500" in output
     assert "secret" not in output
     assert "eyJ" not in output
