@@ -185,6 +185,9 @@ class EphemeralRunnerReconciler:
         except Forbidden as error:
             if error.is_quota_exceeded:
                 return await self._wait_for_quota(runner, error)
+            if error.is_permission_missing:
+                await runner.patch_status(self._client)
+                raise  # the pod is not to blame, so neither is its runner
             return await self._fail(runner, Reason.INVALID_POD, error.message)
         except (Invalid, BadRequest) as error:
             return await self._fail(runner, Reason.INVALID_POD, error.message)

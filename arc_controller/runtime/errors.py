@@ -5,6 +5,8 @@ Every error carries the server's own ``Status`` (https://kubernetes.io/docs/refe
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from arc_controller.runtime.objects import Wire
@@ -59,6 +61,9 @@ class ApiError(Exception):
         return self.status.message or f"the API server answered {self.status.code}"
 
 
+_NOT_AUTHORIZED = re.compile(r'User "[^"]*" cannot [a-z]+ resource ')
+
+
 class BadRequest(ApiError):
     """400"""
 
@@ -68,11 +73,17 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: by RBAC, admission or quota; see `is_quota_exceeded`."""
+    """403: by RBAC, admission or quota; see `is_quota_exceeded`, `is_permission_missing`."""
 
     @property
     def is_quota_exceeded(self) -> bool:
         return "exceeded quota" in self.message
+
+    @property
+    def is_permission_missing(self) -> bool:
+        """Whether authorization refused, not what the object says. An API server that has just
+        started does so for a moment, until it has read its roles."""
+        return _NOT_AUTHORIZED.search(self.message) is not None
 
 
 class NotFound(ApiError):
