@@ -71,7 +71,9 @@ OWNER_INDEX: Final = "owner"
 """The field index of runners by the uid of the set that controls them."""
 
 PACE: Final = 0.1
-"""Seconds between two passes over a set whose spec did not change: a burst of events is one."""
+PACE_EACH: Final = 0.0003
+"""Seconds between two passes over a set whose spec did not change, and so many more for each of its
+runners: a burst of events is one, and large sets take no larger share of the time."""
 BUSY_RETRY: Final = 30.0
 STALE_CACHE_RETRY: Final = 1.0
 PROXY_CHECK: Final = 60.0
@@ -323,6 +325,7 @@ class EphemeralRunnerSetReconciler:
         cached = await self._client.list(
             EphemeralRunner, namespace=obj.metadata.namespace, index=(OWNER_INDEX, obj.uid)
         )
+        memory.count = len(cached)
         return sort_runners(
             expectations.complete(cached, now),
             obj.status.applied_actionable_revision,
@@ -438,6 +441,7 @@ class _Memory:
         self.expectations = Expectations()
         self.status = StatusPace()
         self.proxy_checked: float | None = None
+        self.count = 0
         self._pass: float | None = None
         self._state: tuple[int, datetime | None] | None = None
 
@@ -445,7 +449,7 @@ class _Memory:
         """0 to go on; else the seconds to wait, since a pass began a moment ago."""
         state = (obj.metadata.generation, obj.metadata.deletion_timestamp)
         if self._pass is not None and state == self._state:
-            left = self._pass + PACE - now
+            left = self._pass + max(PACE, PACE_EACH * self.count) - now
             if left > 0:
                 return left
         self._pass, self._state = now, state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 
 from arc_controller.api.v1alpha1 import Annotation, EphemeralRunner, Phase, integer_annotation
 
@@ -33,7 +34,7 @@ class SortedRunners:
     @property
     def count(self) -> int:
         """All of them."""
-        return sum(1 for _ in self)
+        return sum(map(len, self._lists))
 
     @property
     def idle(self) -> list[EphemeralRunner]:
@@ -46,19 +47,29 @@ class SortedRunners:
         return [*self.finished, *self.failed, *self.outdated, *self.stale_outdated]
 
     def __iter__(self) -> Iterator[EphemeralRunner]:
-        yield from self.deleting
-        yield from self.pending
-        yield from self.running
-        yield from self.finished
-        yield from self.failed
-        yield from self.outdated
-        yield from self.stale_outdated
+        return chain.from_iterable(self._lists)
 
     def newest_patch_id(self, revision: int) -> int | None:
         """The patch id of the newest runner of that revision, whatever has become of it; None
         without one."""
-        own = [runner for runner in self if revision_of(runner) == revision]
+        newest = [
+            next((each for each in reversed(runners) if revision_of(each) == revision), None)
+            for runners in self._lists
+        ]
+        own = [runner for runner in newest if runner is not None]
         return patch_id_of(max(own, key=_age)) if own else None
+
+    @property
+    def _lists(self) -> tuple[list[EphemeralRunner], ...]:
+        return (
+            self.deleting,
+            self.pending,
+            self.running,
+            self.finished,
+            self.failed,
+            self.outdated,
+            self.stale_outdated,
+        )
 
 
 def sort_runners(
@@ -69,8 +80,20 @@ def sort_runners(
     `removed` holds the uids of runners that were deleted although these objects do not show it yet.
     """
     result = SortedRunners()
+    by_phase: dict[str, list[EphemeralRunner]] = {
+        Phase.RUNNING: result.running,
+        Phase.SUCCEEDED: result.finished,
+        Phase.FAILED: result.failed,
+        Phase.OUTDATED: result.outdated,
+    }
     for runner in sorted(runners, key=_age):
-        _place(runner, result, applied_revision, removed).append(runner)
+        if runner.metadata.deletion_timestamp is not None or runner.metadata.uid in removed:
+            result.deleting.append(runner)
+            continue
+        place = by_phase.get(runner.status.phase, result.pending)
+        if place is result.outdated and is_stale(runner, applied_revision):
+            place = result.stale_outdated
+        place.append(runner)
     return result
 
 
@@ -88,26 +111,6 @@ def revision_of(runner: EphemeralRunner) -> int:
 def patch_id_of(runner: EphemeralRunner) -> int:
     """The request of the listener that the runner was created for; 0 if that is unknown."""
     return integer_annotation(runner.metadata.annotations, Annotation.PATCH_ID)
-
-
-def _place(
-    runner: EphemeralRunner, into: SortedRunners, applied_revision: int, removed: Container[str]
-) -> list[EphemeralRunner]:
-    if runner.is_being_deleted or runner.uid in removed:
-        return into.deleting
-    match runner.status.phase:
-        case Phase.RUNNING:
-            return into.running
-        case Phase.SUCCEEDED:
-            return into.finished
-        case Phase.FAILED:
-            return into.failed
-        case Phase.OUTDATED if is_stale(runner, applied_revision):
-            return into.stale_outdated
-        case Phase.OUTDATED:
-            return into.outdated
-        case _:
-            return into.pending
 
 
 def _age(runner: EphemeralRunner) -> tuple[datetime, int, str]:
