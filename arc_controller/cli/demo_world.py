@@ -29,6 +29,8 @@ GROUP: Final = "actions.github.com"
 NOT_LEFT: Final = frozenset({"events", "leases"})
 """What a cluster forgets by itself."""
 
+_MANAGER: Final = service_account_user(MANAGER_NAMESPACE, MANAGER_ACCOUNT)
+
 Identity = tuple[str, str, str]
 """Resource, namespace and name of an object."""
 
@@ -69,8 +71,8 @@ class World:
             stack.push_async_callback(self.api.aclose)
             await stack.enter_async_context(self.http)
             await stack.enter_async_context(self.actions)
-            node = asyncio.create_task(self.kubelet.start())
-            stack.push_async_callback(end, node)
+            self._node = asyncio.create_task(self.kubelet.start())
+            stack.push_async_callback(self.stop_kubelet)
             self._install(shipped.load("manager/namespace.yaml"))
             self._install(shipped.load("samples/namespaces.yaml"))
             self._install(shipped.manifests("rbac", "rbac/runner_namespace"))
@@ -94,14 +96,21 @@ class World:
 
         Stop it before the world ends.
         """
-        account = service_account_user(MANAGER_NAMESPACE, MANAGER_ACCOUNT)
         given = {"command": command, "flags": flags}
         return ManagerProcess(
-            self.http.write_kubeconfig(self.folder / "manager.kubeconfig", account),
+            self.http.write_kubeconfig(self.folder / "manager.kubeconfig", _MANAGER),
             self.folder / "manager.log",
             MANAGER_NAMESPACE,
             **{key: value for key, value in given.items() if value is not None},
         )
+
+    def manager_token(self) -> str:
+        """A bearer token of the manager's account."""
+        return self.http.token(_MANAGER)
+
+    async def stop_kubelet(self) -> None:
+        """No pod is played any more, and listeners are killed."""
+        await end(self._node)
 
     def apply_scale_set(self, max_runners: int, name: str = SCALE_SET) -> None:
         """The sample scale set, at our service, for at least so many runners."""
