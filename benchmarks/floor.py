@@ -8,6 +8,7 @@ the server cost; the rest of a burst is what the controllers cost.
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -113,12 +114,11 @@ def _encoded(body: Any) -> bytes:
 
 async def send(play: Play) -> Floor:
     """Send everything and measure this process."""
-    import resource
-
     headers = {"Authorization": f"Bearer {play.token}"}
     names = [f"floor-{number}" for number in range(play.runners)]
     loop = asyncio.get_running_loop()
     took = []
+    before = _cpu()
     async with aiohttp.ClientSession(play.url, headers=headers) as session:
         for part in (play.first, play.then):
             encoded = [
@@ -127,9 +127,13 @@ async def send(play: Play) -> Floor:
             started = loop.time()
             await _send_part(session, encoded, names)
             took.append(loop.time() - started)
-    used = resource.getrusage(resource.RUSAGE_SELF)
     count = len(names) * (len(play.first) + len(play.then))
-    return Floor(count, took[0], took[1], used.ru_utime + used.ru_stime)
+    return Floor(count, took[0], took[1], _cpu() - before)
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 async def _send_part(
