@@ -31,6 +31,7 @@ from arc_controller.controllers.pod_state import (
     has_started,
     is_ready,
     judge,
+    lacks_configuration,
     why_stuck,
 )
 from arc_controller.controllers.runner_end import (
@@ -257,12 +258,9 @@ class EphemeralRunnerReconciler:
             if left > 0:
                 return Result(requeue_after=left)
 
-        if not obj.status.runner_id:
+        if not obj.status.runner_id or lacks_configuration(pod):
             try:
-                if not runner_id:
-                    runner_id = await self._registrar.known_id(obj)
-                if not runner_id and not has_started(pod):
-                    runner_id = await self._registrar.registered(obj)
+                runner_id = await self._id_of(obj, pod, runner_id)
             except NameTaken as error:
                 return await self._give_up(obj, "NameTaken", f"A new name will do: {error}")
             except RegistrationUnsettled:
@@ -281,6 +279,15 @@ class EphemeralRunnerReconciler:
         await runner.patch_status(self._client)
         self._started.pop(obj.uid, None)
         return Result(requeue_after=wait)
+
+    async def _id_of(self, obj: EphemeralRunner, pod: Pod, remembered: int) -> int:
+        """The runner's id at the service. A secret that the pod waits for is made again."""
+        if lacks_configuration(pod):
+            return await self._registrar.registered(obj)
+        known = remembered or await self._registrar.known_id(obj)
+        if not known and not has_started(pod):
+            return await self._registrar.registered(obj)
+        return known
 
     def _note_start(self, runner: LazyCopy[EphemeralRunner], pod: Pod) -> float | None:
         """Say why a pod does not start, once it should have; the seconds until then, if any."""

@@ -38,8 +38,9 @@ _DISRUPTIONS: Final = frozenset(
         _NODE_LOST,
     }
 )
+_CONFIGURATION_MISSING: Final = "CreateContainerConfigError"
 _STUCK: Final = {
-    "CreateContainerConfigError": "CreateContainerConfigError",
+    _CONFIGURATION_MISSING: _CONFIGURATION_MISSING,
     "CreateContainerError": "CreateContainerError",
     "ErrImageNeverPull": "ErrImageNeverPull",
     "ErrImagePull": "ImagePullBackOff",  # the two alternate, and each change would be a write
@@ -141,6 +142,13 @@ def has_started(pod: Pod) -> bool:
         or runner.state.terminated is not None
         or runner.last_state.terminated is not None
     )
+
+
+def lacks_configuration(pod: Pod) -> bool:
+    """Whether the runner container waits for a secret or a config map that it refers to."""
+    runner = _runner(pod)
+    waiting = runner.state.waiting if runner is not None else None
+    return waiting is not None and waiting.reason == _CONFIGURATION_MISSING
 
 
 def why_stuck(pod: Pod) -> Stuck | None:
