@@ -61,7 +61,7 @@ class ApiError(Exception):
         return self.status.message or f"the API server answered {self.status.code}"
 
 
-_NOT_AUTHORIZED = re.compile(r'User "[^"]*" cannot [a-z]+ resource ')
+_NOT_AUTHORIZED = re.compile(r'User "[^"]*" cannot [a-z]+ resource |cannot set blockOwnerDeletion ')
 
 
 class BadRequest(ApiError):
@@ -81,8 +81,9 @@ class Forbidden(ApiError):
 
     @property
     def is_permission_missing(self) -> bool:
-        """Whether authorization refused, not what the object says. An API server that has just
-        started does so for a moment, until it has read its roles."""
+        """Whether authorization refused (owner references included), not what the object says. An
+        API server that has just started does so for a while, until it has read its roles and learnt
+        its kinds."""
         return _NOT_AUTHORIZED.search(self.message) is not None
 
 

@@ -20,6 +20,11 @@ NO_RIGHT = (
     ("message", "missing"),
     [
         (NO_RIGHT, True),
+        (
+            'pods "a" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a '
+            "resource you can't set finalizers on: , <nil>",
+            True,
+        ),
         ('pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot', False),
         ('pods "a" is forbidden: exceeded quota: few, requested: pods=1', False),
         ('pods "a" is forbidden: error looking up service account a/b: not found', False),

@@ -23,8 +23,6 @@ from tests.scenarios.permissions import (
 )
 
 SCHEMAS = custom_resource_definitions
-# Asks who sets blockOwnerDeletion whether they may: what `update` on `…/finalizers` is for.
-ASK_OWNERS = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 
 
 class Server(Protocol):
@@ -91,9 +89,7 @@ async def embedded_server() -> AsyncIterator[EmbeddedServer]:
 
 @asynccontextmanager
 async def real_server() -> AsyncIterator[RealServer]:
-    async with Envtest(
-        SCHEMAS(), controller_manager=True, audit=True, api_server_arguments=[ASK_OWNERS]
-    ) as env:
+    async with Envtest(SCHEMAS(), controller_manager=True, audit=True) as env:
         manager = await env.service_account(CONTROLLER_NAMESPACE, MANAGER_ACCOUNT)
         access = HttpAccess(
             env.admin.url,
