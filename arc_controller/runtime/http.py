@@ -111,7 +111,6 @@ class HttpTransport:
         if isinstance(connection, str):
             connection = PlainConnection(connection.rstrip("/"))
         self._connection = connection
-        self._host = urlsplit(connection.url).netloc
         self._limiter = TokenBucket(qps, burst)
         self._retries = retries or RetryPolicy()
         self._random = random or random_.Random()
@@ -120,7 +119,7 @@ class HttpTransport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent or f"arc_controller/{arc_controller.__version__}",
         }
-        self._metrics = _metrics(registry)
+        self._metrics = _metrics(registry, urlsplit(connection.url).netloc)
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._closed = False
@@ -167,6 +166,8 @@ class HttpTransport:
         Raises `TransportError` when there was no answer.
         """
         call = Call(method, path, content_type)
+        if timeout is None:
+            return await self._persist(call, self._url(path, query), body)
         try:
             async with asyncio.timeout(timeout):
                 return await self._persist(call, self._url(path, query), body)
@@ -195,7 +196,7 @@ class HttpTransport:
         while True:
             waited = 0.0 if call.path.startswith(URGENT) else await self._limiter.acquire()
             if self._metrics is not None:
-                self._metrics.limiter.labels(call.method, self._host).observe(waited)
+                self._metrics.waited(call.method, waited)
             try:
                 response = await self._send(call, url, body)
             except NoAnswer as error:
@@ -218,7 +219,7 @@ class HttpTransport:
                 reason = str(response.status)
             _log.debug("call is repeated", call=str(call), reason=reason, after=round(delay, 3))
             if self._metrics is not None:
-                self._metrics.retries.labels(reason[:3], call.method, self._host).inc()
+                self._metrics.repeated(call.method, reason[:3])
             await asyncio.sleep(delay)
 
     async def _send(self, call: Call, url: URL, body: bytes | None) -> Response:
@@ -229,15 +230,18 @@ class HttpTransport:
         started = asyncio.get_running_loop().time()
         code = "<error>"
         try:
-            async with session.request(
-                call.method,
-                url,
-                data=body,
-                headers=headers,
-                timeout=_CALL_TIMEOUT,
-                allow_redirects=False,
-                **self._connection.options,
-            ) as answer:
+            async with (
+                asyncio.timeout(CALL_SECONDS),
+                session.request(
+                    call.method,
+                    url,
+                    data=body,
+                    headers=headers,
+                    timeout=_TIMEOUT,
+                    allow_redirects=False,
+                    **self._connection.options,
+                ) as answer,
+            ):
                 content = await answer.read()
                 code = str(answer.status)
                 return Response(answer.status, content, answer.headers)
@@ -271,7 +275,7 @@ class HttpTransport:
                     answer = await self._session(calls=False).get(
                         url,
                         headers=await self._with_authorization(),
-                        timeout=_WATCH_TIMEOUT,
+                        timeout=_TIMEOUT,
                         allow_redirects=False,
                         **self._connection.options,
                     )
@@ -317,16 +321,13 @@ class HttpTransport:
         return URL(url, encoded=True)
 
     def _count(self, verb: str, code: str, started: float) -> None:
-        if self._metrics is None:
-            return
-        method = "GET" if verb == "WATCH" else verb
-        self._metrics.requests.labels(code, method, self._host).inc()
-        seconds = asyncio.get_running_loop().time() - started
-        self._metrics.duration.labels(verb, self._host).observe(seconds)
+        if self._metrics is not None:
+            seconds = asyncio.get_running_loop().time() - started
+            self._metrics.answered(verb, code, seconds)
 
 
-_CALL_TIMEOUT = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
-_WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+# Nothing but connections: asyncio's own timeouts cost less than aiohttp's.
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
 
 
 async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[bytes, None]:
@@ -345,9 +346,9 @@ async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[by
     # What is left is half an event: the server ends each with a newline.
 
 
-def _metrics(registry: CollectorRegistry | None) -> TransportMetrics | None:
+def _metrics(registry: CollectorRegistry | None, host: str) -> TransportMetrics | None:
     if registry is None:
         return None
     from arc_controller.runtime.httpmetrics import TransportMetrics
 
-    return TransportMetrics(registry)
+    return TransportMetrics(registry, host)

@@ -47,7 +47,7 @@ def known() -> dict[str, set[str]]:
     registry = CollectorRegistry()
     RuntimeMetrics(registry).controller("x", 1)
     ScaleSetMetrics(registry)
-    TransportMetrics(registry)
+    TransportMetrics(registry, "host")
     found: dict[str, set[str]] = {}
     for family in registry.collect():
         labels = set(getattr(_collector(registry, family.name), "_labelnames", ()))
