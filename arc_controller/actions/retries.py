@@ -50,6 +50,17 @@ async def with_retries(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + policy.total_timeout
+    try:
+        return await attempt()  # nearly always all there is to do, and it does not cost the rest
+    except Exception as error:
+        if not retry(error):
+            raise
+        failed = [error]
+
+    async def first_failed() -> T:
+        if failed:
+            raise failed.pop()
+        return await attempt()
 
     def wait(state: RetryCallState) -> float:
         own = policy.wait(state.attempt_number, random)
@@ -72,7 +83,7 @@ async def with_retries(
         before_sleep=before_sleep,
         reraise=True,
     )
-    return await retrying(attempt)
+    return await retrying(first_failed)
 
 
 def _error(state: RetryCallState) -> BaseException | None:
