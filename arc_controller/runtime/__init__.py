@@ -49,8 +49,21 @@ if TYPE_CHECKING:
     from arc_controller.runtime.cache import Cache, Scope
     from arc_controller.runtime.client import ApiClient, CachingClient, Client, Reader, Writer
     from arc_controller.runtime.controller import Controller, Reconciler, Result, TerminalError
+    from arc_controller.runtime.errors import (
+        AlreadyExists,
+        ApiError,
+        ConfigurationError,
+        Conflict,
+        Forbidden,
+        Invalid,
+        NotFound,
+        TransportError,
+    )
     from arc_controller.runtime.events import EventRecorder
+    from arc_controller.runtime.finalizers import add_finalizers, remove_finalizers
     from arc_controller.runtime.handlers import enqueue_mapped, enqueue_owner, enqueue_self
+    from arc_controller.runtime.http import HttpTransport
+    from arc_controller.runtime.informer import EventHandler, Informer
     from arc_controller.runtime.lazycopy import LazyCopy
     from arc_controller.runtime.leader import LeaderElection, LeaderElector, LeadershipLost
     from arc_controller.runtime.logs import configure_logging
@@ -61,42 +74,85 @@ if TYPE_CHECKING:
         LabelSelector,
         NamespacedName,
         ObjectMeta,
+        OwnerReference,
         Wire,
+        find_condition,
+        set_condition,
+    )
+    from arc_controller.runtime.ownership import (
+        AlreadyOwned,
+        controller_of,
+        is_controlled_by,
+        set_controller_reference,
     )
     from arc_controller.runtime.predicates import Predicate
     from arc_controller.runtime.ratelimiters import ExponentialBackoff, MaxOf, TokenBucket
     from arc_controller.runtime.scheme import Resource, Scheme
-    from arc_controller.runtime.workqueue import WorkQueue
+    from arc_controller.runtime.workqueue import QueueShutDown, WorkQueue
 
 _HOME = {
     "builder": ("ControllerBuilder",),
     "cache": ("Cache", "Scope"),
     "client": ("ApiClient", "CachingClient", "Client", "Reader", "Writer"),
     "controller": ("Controller", "Reconciler", "Result", "TerminalError"),
+    "errors": (
+        "AlreadyExists",
+        "ApiError",
+        "ConfigurationError",
+        "Conflict",
+        "Forbidden",
+        "Invalid",
+        "NotFound",
+        "TransportError",
+    ),
     "events": ("EventRecorder",),
+    "finalizers": ("add_finalizers", "remove_finalizers"),
     "handlers": ("enqueue_mapped", "enqueue_owner", "enqueue_self"),
+    "http": ("HttpTransport",),
+    "informer": ("EventHandler", "Informer"),
     "lazycopy": ("LazyCopy",),
     "leader": ("LeaderElection", "LeaderElector", "LeadershipLost"),
     "logs": ("configure_logging",),
     "manager": ("Manager", "ManagerOptions"),
-    "objects": ("Condition", "KubeObject", "LabelSelector", "NamespacedName", "ObjectMeta", "Wire"),
+    "objects": (
+        "Condition",
+        "KubeObject",
+        "LabelSelector",
+        "NamespacedName",
+        "ObjectMeta",
+        "OwnerReference",
+        "Wire",
+        "find_condition",
+        "set_condition",
+    ),
+    "ownership": ("AlreadyOwned", "controller_of", "is_controlled_by", "set_controller_reference"),
     "predicates": ("Predicate",),
     "ratelimiters": ("ExponentialBackoff", "MaxOf", "TokenBucket"),
     "scheme": ("Resource", "Scheme"),
-    "workqueue": ("WorkQueue",),
+    "workqueue": ("QueueShutDown", "WorkQueue"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "AlreadyExists",
+    "AlreadyOwned",
     "ApiClient",
+    "ApiError",
     "Cache",
     "CachingClient",
     "Client",
     "Condition",
+    "ConfigurationError",
+    "Conflict",
     "Controller",
     "ControllerBuilder",
+    "EventHandler",
     "EventRecorder",
     "ExponentialBackoff",
+    "Forbidden",
+    "HttpTransport",
+    "Informer",
+    "Invalid",
     "KubeObject",
     "LabelSelector",
     "LazyCopy",
@@ -107,8 +163,11 @@ __all__ = [
     "ManagerOptions",
     "MaxOf",
     "NamespacedName",
+    "NotFound",
     "ObjectMeta",
+    "OwnerReference",
     "Predicate",
+    "QueueShutDown",
     "Reader",
     "Reconciler",
     "Resource",
@@ -117,13 +176,21 @@ __all__ = [
     "Scope",
     "TerminalError",
     "TokenBucket",
+    "TransportError",
     "Wire",
     "WorkQueue",
     "Writer",
+    "add_finalizers",
     "configure_logging",
+    "controller_of",
     "enqueue_mapped",
     "enqueue_owner",
     "enqueue_self",
+    "find_condition",
+    "is_controlled_by",
+    "remove_finalizers",
+    "set_condition",
+    "set_controller_reference",
 ]
 
 

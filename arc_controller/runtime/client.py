@@ -311,7 +311,13 @@ class CachingClient:
         index: tuple[str, str] | None = None,
     ) -> Sequence[K]:
         if not self.cache.covers(kind, namespace):
-            return await self.api.list(kind, namespace=namespace, labels=labels, index=index)
+            if index is not None:
+                where = f" in namespace {namespace}" if namespace else ""
+                raise LookupError(
+                    f"{kind.__name__} is not cached{where} (or not yet), "
+                    f"so it has no index {index[0]!r}"
+                )
+            return await self.api.list(kind, namespace=namespace, labels=labels)
         return self.cache.list(kind, namespace=namespace, labels=labels, index=index)
 
     async def create(self, obj: K) -> K:

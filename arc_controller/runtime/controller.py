@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random as random_
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,10 +27,20 @@ RESYNC_CHUNK = 500
 class Result:
     """How a reconcile ended well; `requeue_after` (seconds) is the one way to ask for another.
 
-    A pass that asks for nothing is looked at again when something changes.
+    A pass that asks for nothing is looked at again when something changes. Raises `TypeError` or
+    `ValueError` for what is no number of seconds.
     """
 
     requeue_after: float | None = None
+
+    def __post_init__(self) -> None:
+        seconds = self.requeue_after
+        if seconds is None:
+            return
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise TypeError(f"Result(requeue_after={seconds!r}): it is a number of seconds")
+        if not math.isfinite(seconds):
+            raise ValueError(f"Result(requeue_after={seconds!r}): it is a finite number of seconds")
 
 
 class TerminalError(Exception):
@@ -55,7 +66,6 @@ class Reconciler(Protocol):
 
 
 EXPECTED: Final = (ApiError, TransportError, TerminalError, TimeoutError)
-"""Errors that speak for themselves: a traceback would add nothing to their message."""
 """Errors whose message says all; others are logged with a traceback."""
 
 

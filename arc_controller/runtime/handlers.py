@@ -70,7 +70,17 @@ class EnqueueingHandler(Generic[K]):
         if all(predicate.delete(obj) for predicate in self._predicates):
             self._enqueue(obj)
 
+    def __repr__(self) -> str:
+        return f"<handler of controller {self._queue.name}>"
+
     def _enqueue(self, *objects: K) -> None:
         keys = dict.fromkeys(key for obj in objects for key in self._handler(obj, self._scheme))
+        for key in keys:
+            # A NamespacedName is a tuple: a function that returns one key instead of several would
+            # otherwise enqueue its two halves.
+            if not isinstance(key, NamespacedName):
+                raise TypeError(
+                    f"{self!r}: {key!r} is no NamespacedName; a handler returns several of them"
+                )
         for key in keys:
             self._queue.add(key)

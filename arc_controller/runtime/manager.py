@@ -150,7 +150,16 @@ class Manager:
         return [e.runnable for e in self._entries if isinstance(e.runnable, Controller)]
 
     def add(self, runnable: Runnable) -> None:
-        """Run it with the manager; at once if what it has to wait for has happened already."""
+        """Run it with the manager; at once if what it has to wait for has happened already.
+
+        Raises `ValueError` for a controller whose name another one has: they would share logs and
+        metrics.
+        """
+        if isinstance(runnable, Controller) and runnable.name in {c.name for c in self.controllers}:
+            raise ValueError(
+                f"there is a controller {runnable.name!r} already: give this one a name of its own "
+                "with named(…)"
+            )
         self._entries.append(_Entry(runnable))
         self._start_runnables()
 

@@ -102,8 +102,10 @@ class Condition(Wire):
 def set_condition(conditions: list[Condition], condition: Condition, now: datetime) -> bool:
     """Put `condition` into the list, in place, and say whether anything changed.
 
-    ``last_transition_time`` moves only when ``status`` does, as the API conventions demand.
+    ``last_transition_time`` moves only when ``status`` does, as the API conventions demand, and
+    has whole seconds, as a ``metav1.Time`` does.
     """
+    now = now.replace(microsecond=0)
     for index, current in enumerate(conditions):
         if current.type != condition.type:
             continue

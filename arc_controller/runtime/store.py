@@ -133,7 +133,10 @@ class _Index(Generic[K]):
 
     def add(self, key: NamespacedName, obj: K) -> None:
         try:
-            values = tuple(self._func(obj))
+            found = self._func(obj)
+            if isinstance(found, str):
+                raise TypeError(f"it returned {found!r}, it must return a list of strings")
+            values = tuple(found)
         except Exception:  # The cache outlives a mistake in somebody's function.
             _log.exception("index failed", index=self._name, kind=type(obj).__name__, key=str(key))
             values = ()

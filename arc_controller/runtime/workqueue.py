@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -86,7 +87,12 @@ class WorkQueue(Generic[T]):
         self._make_due(item)
 
     def add_after(self, item: T, delay: float) -> None:
-        """Hand the item out in `delay` seconds, or earlier if something else asks for that."""
+        """Hand the item out in `delay` seconds, or earlier if something else asks for that.
+
+        Raises `ValueError` for a delay that is not a number (NaN), which the loop cannot sort.
+        """
+        if math.isnan(delay):
+            raise ValueError(f"queue {self.name!r}: {item!r} is to be added after {delay} seconds")
         if delay <= 0:
             self.add(item)
             return

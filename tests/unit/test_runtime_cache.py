@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from arc_controller.api import SCHEME
 from arc_controller.api.core import ConfigMap, Secret
@@ -406,6 +407,17 @@ def test_an_index_that_fails_finds_nothing_and_stops_nobody() -> None:
 
     assert len(store) == 2
     assert names(store.list(index=("broken", "yes"))) == ["two"]
+
+
+def test_an_index_function_that_returns_one_string_is_a_mistake_and_logged() -> None:
+    """A string is a sequence of strings, too: the object would be found under its letters."""
+    store = Store(ConfigMap)
+    store.add_index("name", lambda obj: obj.metadata.name)
+    with capture_logs() as logs:
+        store.put(config("ab"))
+
+    assert store.list(index=("name", "a")) == []
+    assert [line["event"] for line in logs] == ["index failed"]
 
 
 def test_an_object_may_be_found_under_several_values_and_leaves_nothing_behind() -> None:

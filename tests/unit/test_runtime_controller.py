@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -247,13 +249,25 @@ async def _raises_a_base_exception_group(_key: NamespacedName, call: int) -> Res
     return Result()
 
 
+async def _asks_for_a_wrong_delay(_key: NamespacedName, call: int) -> Result:
+    """A mistake in one reconciler, not a reason to end the process."""
+    if call == 1:
+        return Result(requeue_after="60")  # type: ignore[arg-type]
+    return Result()
+
+
 async def _returns_nothing(_key: NamespacedName, call: int) -> Result | None:
     return None if call == 1 else Result()
 
 
 @pytest.mark.parametrize(
     "behaviour",
-    [_waits_for_something_cancelled, _raises_a_base_exception_group, _returns_nothing],
+    [
+        _waits_for_something_cancelled,
+        _raises_a_base_exception_group,
+        _returns_nothing,
+        _asks_for_a_wrong_delay,
+    ],
 )
 @simulated
 async def test_workers_survive(behaviour: Behaviour) -> None:
@@ -399,6 +413,18 @@ async def test_the_metrics_count_every_outcome() -> None:
     assert metric("reconcile_time_seconds_sum") == pytest.approx(1.2)
     assert metric("active_workers") == 0
     assert metric("max_concurrent_reconciles") == 2
+
+
+@pytest.mark.parametrize("seconds", ["60", True, timedelta(minutes=1)])
+def test_a_result_takes_seconds_and_nothing_else(seconds: Any) -> None:
+    with pytest.raises(TypeError, match="it is a number of seconds"):
+        Result(requeue_after=seconds)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf])
+def test_a_result_takes_a_time_that_comes(seconds: float) -> None:
+    with pytest.raises(ValueError, match="it is a finite number of seconds"):
+        Result(requeue_after=seconds)
 
 
 def test_a_controller_needs_a_worker() -> None:

@@ -161,6 +161,19 @@ async def test_a_mapped_event_enqueues_what_the_function_says_once() -> None:
     assert (len(queue), await queue.get()) == (1, key)
 
 
+@simulated
+async def test_a_function_that_returns_one_key_does_not_enqueue_its_two_halves() -> None:
+    queue = WorkQueue[NamespacedName]("greeter")
+
+    def one(_pod: Pod) -> Any:
+        return NamespacedName("x", "y")
+
+    handler = EnqueueingHandler(queue, enqueue_mapped(one), SCHEME)
+    with pytest.raises(TypeError, match="handler of controller greeter>: 'x' is no NamespacedName"):
+        handler.on_delete(pod())
+    assert len(queue) == 0
+
+
 # --- ownership ------------------------------------------------------------------------------------
 
 

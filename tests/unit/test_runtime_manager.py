@@ -180,6 +180,17 @@ async def test_a_builder_says_what_is_missing() -> None:
 
 
 @simulated
+async def test_two_controllers_cannot_share_a_name() -> None:
+    """They would share metrics: one queue's depth would be hidden by the other's."""
+    async with cluster_of() as cluster:
+        manager = Process(cluster).manager
+        ControllerBuilder(manager).for_(Secret).build(Recorder())
+        with pytest.raises(ValueError, match="there is a controller 'secret' already"):
+            ControllerBuilder(manager).for_(Secret).build(Recorder())
+        ControllerBuilder(manager).for_(Secret).named("another").build(Recorder())
+
+
+@simulated
 async def test_reads_come_from_the_cache_and_own_writes_are_read_back() -> None:
     async with cluster_of() as cluster:
         process = Process(cluster)

@@ -61,6 +61,13 @@ def test_a_conditions_transition_time_moves_only_with_its_status() -> None:
     assert find_condition(conditions, "Other") is None
 
 
+def test_the_time_of_a_transition_has_whole_seconds_as_kubernetes_times_do() -> None:
+    conditions: list[Condition] = []
+    ready = Condition(type="Ready", status="True", reason="Started")
+    assert set_condition(conditions, ready, NOW + timedelta(milliseconds=999))
+    assert conditions[0].last_transition_time == NOW
+
+
 # --- label selectors ------------------------------------------------------------------------------
 
 

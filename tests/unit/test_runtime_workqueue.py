@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Hashable
 
 import pytest
@@ -33,6 +34,15 @@ async def test_an_item_added_often_is_handed_out_once() -> None:
         queue.add(item)
     assert [await queue.get(), await queue.get()] == ["a", "b"]
     assert len(queue) == 0
+
+
+@simulated
+async def test_a_delay_that_is_not_a_number_is_refused() -> None:
+    """In the loop's heap of timers it would be neither before nor after any other."""
+    queue = WorkQueue[str]("mine")
+    with pytest.raises(ValueError, match="queue 'mine': 'a' is to be added after nan seconds"):
+        queue.add_after("a", math.nan)
+    assert queue.delayed == 0
 
 
 @simulated
