@@ -83,6 +83,8 @@ STATUS_PATIENCE: Final = 1.0
 """Seconds that the first status waits for the pod to be ready, to be written as one patch."""
 REMEMBERED: Final = 10_000
 
+_LOSSES: Final = frozenset({Outcome.FAILED, Outcome.LOST, Outcome.STRANDED})
+
 REGISTERED: Final = "Registered"
 WITHIN_QUOTA: Final = "WithinQuota"
 POD_STARTED: Final = "PodStarted"
@@ -106,6 +108,7 @@ class EphemeralRunnerReconciler:
         now: Now = utc_now,
     ) -> None:
         self._client = client
+        self._api_reader = api_reader
         self._registrar = Registrar(client, actions)
         self._end = RunnerEnd(client, api_reader, self._registrar, events, now)
         self._version = config.version
@@ -134,6 +137,9 @@ class EphemeralRunnerReconciler:
             await runner.patch(self._client)
 
         pod = await self._client.find(Pod, key)
+        if _holds_a_job(found) and self._looks_lost(found, pod):
+            # A leader that is new may have a cache that is old: giving up would kill the job.
+            pod = await self._api_reader.find(Pod, key)
         if pod is None:
             return await self._start(runner)
 
@@ -141,6 +147,11 @@ class EphemeralRunnerReconciler:
             return Result(requeue_after=POD_EXISTS_RETRY)
 
         return await self._follow(runner, pod)
+
+    def _looks_lost(self, runner: EphemeralRunner, pod: Pod | None) -> bool:
+        return pod is None or (
+            judge(pod, self._now(), sidecars=sidecars(runner.spec)).outcome in _LOSSES
+        )
 
     # --- the beginning ----------------------------------------------------------------------------
 

@@ -253,6 +253,14 @@ class EphemeralRunnerSetReconciler:
         lingering, linger_end = memory.expectations.lingering(_loop_time())
         missing = request.replicas - runners.total - len(runners.deleting)
 
+        if missing > lingering and not memory.expectations.knows_all:
+            memory.expectations.adopt(
+                await runners_of(self._api_reader, runner_set.obj), _loop_time()
+            )
+            return await self._scale(
+                runner_set, await self._runners(runner_set.obj, memory), memory
+            )
+
         if missing > lingering:
             result = await self._scale_up(runner_set, runners, missing - lingering, memory)
             return _sooner(result, Result(requeue_after=linger_end if lingering else None))

@@ -63,6 +63,8 @@ class Expectations:
         self._lingering: dict[str, float] = {}
         self._answered: Request | None = None
         self._owed: Request | None = None
+        self.knows_all = False
+        """Whether the server was ever asked; see `adopt`."""
 
     # Runners
 
@@ -115,6 +117,13 @@ class Expectations:
         self._created = {
             name: _Created(by_name[name], now) for name in sorted(open_names) if name in by_name
         }
+
+    def adopt(self, live: Iterable[EphemeralRunner], now: float) -> None:
+        """Take in all of the set's runners that the server has: a process that has just become the
+        leader may have a cache that is older than what its predecessor did."""
+        self.knows_all = True
+        self._unknown.clear()
+        self._created = {runner.metadata.name: _Created(runner, now) for runner in live}
 
     def lingering(self, now: float) -> tuple[int, float]:
         """How many places are kept, and in how many seconds the next one is given up."""

@@ -58,6 +58,8 @@ async def test_success_path_is_nine_requests_in_this_order() -> None:
             for text in here.calls(without="ephemeralrunnersets")
             if text != "get secrets"  # of the credentials, once for all runners
         ]
+        # What there is already, once for all of the set's runners.
+        assert about_the_runner.pop(0) == "list ephemeralrunners"
         assert about_the_runner == [
             "create ephemeralrunners",
             *START,
