@@ -30,7 +30,7 @@ from arc_controller.runtime.errors import AlreadyExists
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.leader import LeaderElector
 from arc_controller.runtime.objects import ObjectMeta
-from arc_controller.testing.simulation import Outcome, Plan, Violation, run_plan, shorten
+from arc_controller.testing.simulation import Outcome, Plan, Violation, ending, run_plan, shorten
 from arc_controller.testing.simulation import plan as p
 
 Patch = pytest.MonkeyPatch
@@ -303,6 +303,7 @@ def test_a_listener_that_does_not_scale_is_noticed(monkeypatch: Patch) -> None:
         self._written = self._target
 
     monkeypatch.setattr(Scaler, "_write_target", nothing)
+    monkeypatch.setattr(ending, "SETTLES_WITHIN", 1800.0)
     assert broken(CALM) == "counts converge, and every job that was acquired ran or was lost"
 
 

@@ -238,12 +238,15 @@ class _Draw:
         actions: list[Any] = []
         for _ in self._some(1, 2):
             some = tuple(kind for kind in _CACHED if self._chance(0.5))
-            fault = p.StaleCache(**self._lasting(30.0, 10_800.0), resources=some)
+            index = random.choice((-1, 0, 1)) if self.managers == 2 else -1
+            fault = p.StaleCache(**self._lasting(30.0, 10_800.0), resources=some, index=index)
             actions.append(fault)
             if self._chance(0.5):
-                at = round(random.uniform(fault.at, fault.at + fault.lasts), 3)
-                kill = p.KillManager(at=at, index=0, requests=random.choice((0, 1, 3)), down=5.0)
-                actions.append(kill)
+                # The other one takes over, with what it has seen of the world.
+                at = round(random.uniform(fault.at, fault.at + min(fault.lasts, 600.0)), 3)
+                requests, other = random.choice((0, 1, 3)), 1 if index == 0 else 0
+                down = random.choice((5.0, 120.0))
+                actions.append(p.KillManager(at=at, index=other, requests=requests, down=down))
         return actions
 
     def _pods(self) -> list[Any]:

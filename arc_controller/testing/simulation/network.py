@@ -123,7 +123,11 @@ class Network:
         if not self.stale or not agent.startswith(MANAGER):
             return False
         plural = path.rsplit("/", 1)[-1]
-        return any(not fault.resources or plural in fault.resources for fault in self.stale)
+        return any(
+            (not fault.resources or plural in fault.resources)
+            and (fault.index < 0 or agent.startswith(f"{MANAGER}-{fault.index}/"))
+            for fault in self.stale
+        )
 
 
 class Direct:

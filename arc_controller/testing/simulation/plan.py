@@ -134,9 +134,11 @@ class WatchTrouble(Fault, frozen=True, kw_only=True, tag=True):
 
 class StaleCache(Fault, frozen=True, kw_only=True, tag=True):
     """Watches of these resources (all when empty) bring nothing, and lists of them fail, while
-    reads of single objects and writes go through: the manager's cache stays as it is."""
+    reads of single objects and writes go through: the manager's cache stays as it is. An ``index``
+    of 0 or more says which manager's."""
 
     resources: tuple[str, ...] = ()
+    index: int = -1
 
 
 class BreakWatches(Action, frozen=True, kw_only=True, tag=True):
