@@ -8,13 +8,14 @@ from itertools import count
 import pytest
 import pytest_asyncio
 
-from tests.scenarios import SCENARIOS
+from tests.scenarios import SCENARIOS, verdict
 from tests.scenarios.servers import RealServer, real_server
 from tests.scenarios.stage import Scenario, Stage, name_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NUMBERS = count(1)
+RAN: set[Scenario] = set()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -34,3 +35,16 @@ async def stage(server: RealServer) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
 async def test_on_a_real_server(stage: Stage, scenario: Scenario) -> None:
     await scenario(stage)
+    RAN.add(scenario)
+
+
+async def test_nobody_was_refused(server: RealServer) -> None:
+    assert "\n".join(verdict.refusals(server)) == ""
+
+
+async def test_every_permission_was_needed(server: RealServer) -> None:
+    if set(SCENARIOS) != RAN:
+        pytest.skip("not all scenarios were run to their end")
+    assert "\n".join(verdict.unused(server)) == ""
+    # Design 02 gives it to them; ours write nothing but the status.
+    assert verdict.unused_by_listeners(server) == ["patch ephemeralrunners.actions.github.com"]

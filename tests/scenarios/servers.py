@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Protocol
 
@@ -23,19 +24,28 @@ from tests.scenarios.permissions import (
 )
 
 SCHEMAS = custom_resource_definitions
+AFTER_RESTART = timedelta(seconds=10)
 
 
 class Server(Protocol):
-    """An API server with our CRDs, the controller's namespace and the manager's permissions."""
+    """An API server with our CRDs, the controller's namespace and the manager's permissions.
+
+    `doomed` are namespaces that a scenario deleted, and with them the permissions there.
+    """
 
     access: HttpAccess
     is_real: bool
+    doomed: set[str]
 
     def requests(self) -> list[AuditEvent]:
         """Every request that it was sent, oldest first."""
 
     async def restart(self) -> None:
         """Break every connection and watch; the state stays."""
+
+    def is_starting(self, event: AuditEvent) -> bool:
+        """Whether the request came while the server had just been restarted: until it has read the
+        roles, it refuses everybody."""
 
 
 class EmbeddedServer:
@@ -45,6 +55,7 @@ class EmbeddedServer:
         self.api = api
         self.http = http
         self.access = access
+        self.doomed: set[str] = set()
 
     def requests(self) -> list[AuditEvent]:
         return [_audited(number, record) for number, record in enumerate(self.api.request_log)]
@@ -53,6 +64,9 @@ class EmbeddedServer:
         await self.http.stop()
         await self.http.start()
 
+    def is_starting(self, event: AuditEvent) -> bool:
+        return False
+
 
 class RealServer:
     is_real = True
@@ -60,12 +74,19 @@ class RealServer:
     def __init__(self, env: Envtest, access: HttpAccess) -> None:
         self.env = env
         self.access = access
+        self.doomed: set[str] = set()
+        self._restarts: list[tuple[str, str]] = []
 
     def requests(self) -> list[AuditEvent]:
         return self.env.audit_events()
 
     async def restart(self) -> None:
+        begin = datetime.now(UTC)
         await self.env.restart_api_server(kill=True)
+        self._restarts.append((_stamp(begin), _stamp(datetime.now(UTC) + AFTER_RESTART)))
+
+    def is_starting(self, event: AuditEvent) -> bool:
+        return any(begin <= event.received <= end for begin, end in self._restarts)
 
 
 @asynccontextmanager
@@ -153,6 +174,10 @@ async def _make_namespace(access: HttpAccess, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
+def _stamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def _audited(number: int, record: RequestRecord) -> AuditEvent:
     part = f"/{record.subresource}" if record.subresource else ""
     return AuditEvent(
@@ -165,5 +190,7 @@ def _audited(number: int, record: RequestRecord) -> AuditEvent:
         name=record.name,
         uri=f"{record.path}?{record.query}",
         code=record.status,
-        allowed=record.status != 403,
+        # A quota's refusal looks the same here; without the right to create pods nothing would run.
+        allowed=record.status != 403 or (record.verb, record.resource) == ("create", "pods"),
+        user_agent=record.user_agent,
     )

@@ -46,7 +46,6 @@ class Stage:
         self.server = server
         self.namespace = f"runners-{number}"
         self.namespaces = [self.namespace]
-        self.deleted: list[str] = []
 
     async def prepare(self) -> None:
         await prepare_runner_namespace(self.server.access, self.namespace)
@@ -104,7 +103,7 @@ class Stage:
     async def delete_namespace(self) -> None:
         """Delete the runners' namespace: what happens there from now on is not judged."""
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
-        self.deleted.append(self.namespace)
+        self.server.doomed.add(self.namespace)
 
     async def strike(self) -> list[str]:
         """Clear the stage by force. Returns what a scenario left behind, if it did."""

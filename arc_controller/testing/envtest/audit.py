@@ -31,6 +31,9 @@ class AuditEvent:
     uri: str
     code: int
     allowed: bool
+    received: str = ""
+    """When, in RFC 3339 with microseconds and UTC."""
+    user_agent: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,4 +118,6 @@ def _event(raw: Mapping[str, Any]) -> AuditEvent:
         uri=raw["requestURI"],
         code=(raw.get("responseStatus") or {}).get("code", 0),
         allowed=annotations.get("authorization.k8s.io/decision", "allow") == "allow",
+        received=raw.get("requestReceivedTimestamp", ""),
+        user_agent=raw.get("userAgent", ""),
     )

@@ -1,0 +1,72 @@
+"""What all scenarios together say of the shipped permissions: neither too little nor too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from arc_controller.testing.envtest import AuditEvent, unused_rules
+from tests.scenarios.permissions import CONTROLLER_NAMESPACE, MANAGER, Role, shipped_roles
+from tests.scenarios.servers import Server
+
+ACCOUNTS = f"system:serviceaccount:{CONTROLLER_NAMESPACE}:"
+
+
+def refusals(server: Server) -> list[str]:
+    """Every request of the manager and of listeners that was answered 403.
+
+    Two things are no refusals: a quota that is exceeded is what a quota is for, and in a namespace
+    that is being deleted nobody keeps their permissions.
+    """
+    return [
+        f"{event.username} {event.verb} {event.resource} in {event.namespace or 'the cluster'}"
+        for event in _ours(server)
+        if event.code == 403
+        and not (event.allowed and (event.verb, event.resource) == ("create", "pods"))
+        and event.namespace not in server.doomed
+        and not server.is_starting(event)
+    ]
+
+
+def unused(server: Server) -> list[str]:
+    """What ``config/rbac`` grants and no scenario needed.
+
+    Nobody requests ``update`` on ``…/finalizers``: admission asks about it, on some clusters; see
+    ``test_permissions.py``.
+    """
+    events = [event for event in _ours(server) if event.username == MANAGER]
+    return [
+        f"{role.name}: {rule}"
+        for role in shipped_roles()
+        for rule in unused_rules(role.rules, _within(role, events))
+        if not (rule.verb == "update" and rule.resource.endswith("/finalizers"))
+    ]
+
+
+def unused_by_listeners(server: Server) -> list[str]:
+    """The same of the role that the manager makes for each listener."""
+    rules = [
+        {"apiGroups": ["actions.github.com"], "resources": [resource], "verbs": verbs}
+        for resource, verbs in {
+            "ephemeralrunnersets": ["patch"],
+            "ephemeralrunners": ["get", "patch"],
+            "ephemeralrunners/status": ["patch"],
+        }.items()
+    ]
+    events = [event for event in _ours(server) if event.username != MANAGER]
+    return [str(rule) for rule in unused_rules(rules, events)]
+
+
+def _ours(server: Server) -> Iterator[AuditEvent]:
+    return (event for event in server.requests() if event.username.startswith(ACCOUNTS))
+
+
+def _within(role: Role, events: list[AuditEvent]) -> list[AuditEvent]:
+    """The requests that the role may have been needed for."""
+    if role.scope == "cluster":
+        return events
+    inside = role.scope == "controller"
+    return [
+        event
+        for event in events
+        if event.namespace and (event.namespace == CONTROLLER_NAMESPACE) == inside
+    ]
