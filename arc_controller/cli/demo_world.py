@@ -14,9 +14,11 @@ from typing import Any, Final
 from arc_controller.api.crd import custom_resource_definitions
 from arc_controller.cli import shipped
 from arc_controller.cli.demo_manager import ManagerProcess
+from arc_controller.runtime.transport import Transport
 from arc_controller.testing.actions import FakeActionsService, HttpActionsService
+from arc_controller.testing.actions import InProcessTransport as InProcessActions
 from arc_controller.testing.apiserver import ApiServer, HttpApiServer, service_account_user
-from arc_controller.testing.kubelet import FakeKubelet, ListenerProcesses
+from arc_controller.testing.kubelet import FakeKubelet, ListenerProcesses, ListenerTasks
 from arc_controller.testing.kubelet.behaviour import Behave, well
 from arc_controller.testing.kubelet.listeners import token_kubeconfig
 from arc_controller.testing.transport import InProcessTransport
@@ -41,10 +43,16 @@ class World:
 
     ``async with World(folder) as world``, then `new_manager` and `apply_scale_set`. Leaving it, or
     being cancelled, ends every process that the kubelet started. ``folder`` takes kubeconfigs.
+    With ``listener_tasks`` listeners are tasks of this process: hundreds of them fit.
     """
 
     def __init__(
-        self, folder: Path, random: Random | None = None, *, behave: Behave = well
+        self,
+        folder: Path,
+        random: Random | None = None,
+        *,
+        behave: Behave = well,
+        listener_tasks: bool = False,
     ) -> None:
         self.folder = folder
         self.random = random or Random()
@@ -55,10 +63,11 @@ class World:
         self.service = FakeActionsService(random=Random(self.random.getrandbits(64)))
         self.actions = HttpActionsService(self.service)
         self.listeners = ListenerProcesses(self._listener_kubeconfig)
+        tasks = ListenerTasks(self._listener_transport, InProcessActions(self.service))
         self.kubelet = FakeKubelet(
             InProcessTransport(self.api, user_agent="fake-kubelet"),
             service=self.service,
-            listeners=self.listeners,
+            listeners=tasks if listener_tasks else self.listeners,
             behave=behave,
             random=Random(self.random.getrandbits(64)),
         )
@@ -161,6 +170,9 @@ class World:
             for each in self.api.store
             if _plural(each.resource) not in NOT_LEFT
         }
+
+    def _listener_transport(self, namespace: str, account: str) -> Transport:
+        return InProcessTransport(self.api, user=service_account_user(namespace, account))
 
     async def _listener_kubeconfig(self, namespace: str, account: str) -> Mapping[str, Any]:
         admin = InProcessTransport(self.api, user_agent="fake-kubelet")
