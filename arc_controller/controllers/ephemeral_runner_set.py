@@ -241,6 +241,8 @@ class EphemeralRunnerSetReconciler:
         """
         await self._status.write(runner_set, runners, SetPhase.OUTDATED, memory.status)
         rest = [*runners.finished, *runners.failed, *runners.stale_outdated, *runners.idle]
+        if rest and await self._live(runner_set.obj) is None:
+            return Result(requeue_after=STALE_CACHE_RETRY)
         results = await self._remove(rest, memory)
         raise_first(results)
         counts = await self._finish(runner_set, memory, SetPhase.OUTDATED)
@@ -279,8 +281,8 @@ class EphemeralRunnerSetReconciler:
         memory: _Memory,
     ) -> Result:
         obj, request = runner_set.obj, Request.of(runner_set.obj)
-        live = await self._api_reader.find(EphemeralRunnerSet, obj.key)
-        if live is None or live.uid != obj.uid or Request.of(live) != request:
+        live = await self._live(obj)
+        if live is None:
             return Result(requeue_after=STALE_CACHE_RETRY)
         if request.patch_id > 0 and (
             live.status.finished_runner_cleanup_patch_id == request.patch_id
@@ -307,6 +309,8 @@ class EphemeralRunnerSetReconciler:
         self, runner_set: LazyCopy[EphemeralRunnerSet], runners: SortedRunners, memory: _Memory
     ) -> Result:
         """Remove idle runners: pending before running, oldest first, registered ones only."""
+        if await self._live(runner_set.obj) is None:
+            return Result(requeue_after=STALE_CACHE_RETRY)
         excess = runners.total - runner_set.obj.spec.replicas
         candidates = [runner for runner in runners.idle if runner.status.runner_id]
         results: list[bool | Exception] = []
@@ -323,6 +327,17 @@ class EphemeralRunnerSetReconciler:
         result = await self._finish(runner_set, memory)
         raise_first(results)
         return _sooner(result, _again_if_busy(results))
+
+    async def _live(self, obj: EphemeralRunnerSet) -> EphemeralRunnerSet | None:
+        """The set as the server has it; None if it asks for something else than the cached one.
+
+        A cache may be hours late, that of a new leader most of all, and neither creating nor
+        removing runners can be taken back.
+        """
+        live = await self._api_reader.find(EphemeralRunnerSet, obj.key)
+        if live is None or live.uid != obj.uid or Request.of(live) != Request.of(obj):
+            return None
+        return live
 
     # --- runners ----------------------------------------------------------------------------------
 
