@@ -17,13 +17,15 @@ from arc_controller.testing.apiserver import Object, Store
 from arc_controller.testing.apiserver.store import Event
 from arc_controller.testing.simulation import facts
 from arc_controller.testing.simulation.network import LISTENER, MANAGER
-from arc_controller.testing.simulation.plan import Plan
+from arc_controller.testing.simulation.plan import (
+    ApiOutage,
+    ApiTrouble,
+    HeldWrites,
+    Plan,
+    ServiceOutage,
+    ServiceTrouble,
+)
 from arc_controller.testing.simulation.spectator import Asked, Called, WatchedService
-
-RECENTLY: Final = 120.0
-"""Seconds that a decision may be on its way: what was asked that long ago may still be done."""
-RECENTLY_UNREGISTERED: Final = 400.0
-"""The same where the service is asked in between, which may take 5 min."""
 
 COUNTS: Final = frozenset(
     {
@@ -65,6 +67,20 @@ class Scene:
     service: WatchedService
     plan: Plan
     fail: Callable[[str, str], None]
+
+
+def recently(plan: Plan, *, unregistering: bool = False) -> float:
+    """For how many seconds a decision may be on its way: what was asked that long ago may still be
+    done. With ``unregistering`` the service is asked in between, which may take 5 min."""
+    seconds = 15.0
+    for action in plan.actions:
+        if isinstance(action, ApiTrouble | ApiOutage):
+            seconds = max(seconds, 90.0)
+        if isinstance(action, HeldWrites):
+            seconds = max(seconds, 15.0 + 2 * action.seconds)
+        if unregistering and isinstance(action, ServiceTrouble | ServiceOutage):
+            seconds = 400.0
+    return seconds
 
 
 class Invariant:
@@ -143,6 +159,7 @@ class NoMoreThanAskedFor(Invariant):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._asked: dict[str, deque[tuple[float, int]]] = {}
+        self._recently = recently(scene.plan)
         self._factor = 2 if scene.plan.extra_leaders else 1
 
     def on_write(self, event: Event, actor: str) -> None:
@@ -159,7 +176,7 @@ class NoMoreThanAskedFor(Invariant):
         if asked is None:
             self.fail(f"{actor} created runner {facts.name(runner)} of no set")
             return
-        while len(asked) > 1 and asked[1][0] < _now() - RECENTLY:
+        while len(asked) > 1 and asked[1][0] < _now() - self._recently:
             asked.popleft()
         wanted = max(count for _, count in asked) * self._factor
         runners = facts.owned_by(self.store, facts.RUNNERS, owner, facts.namespace(runner))
@@ -212,6 +229,7 @@ class OnlyForcedRequestsScaleDown(Invariant):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._excused: dict[str, float] = {}
+        self._recently = recently(scene.plan, unregistering=True)
 
     def on_write(self, event: Event, actor: str) -> None:
         stored, previous = event.stored, event.previous
@@ -239,8 +257,7 @@ class OnlyForcedRequestsScaleDown(Invariant):
             return
         if facts.revision(runner) < facts.spec_revision(owner):
             return
-        since = _now() - self._excused.get(facts.uid(owner), -RECENTLY_UNREGISTERED - 1)
-        if since <= RECENTLY_UNREGISTERED:
+        if _now() - self._excused.get(facts.uid(owner), -1e9) <= self._recently:
             return
         self.fail(
             f"{actor} removed the idle runner {name}; the set asks for {facts.replicas(owner)} "
