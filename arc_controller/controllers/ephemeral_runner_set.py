@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +71,7 @@ OWNER_INDEX: Final = "owner"
 
 PACE: Final = 0.1
 PACE_EACH: Final = 0.0003
-"""Seconds between two passes over a set whose spec did not change, and so many more for each of its
+"""Seconds between two passes over a set that asks for nothing more, and so many for each of its
 runners: a burst of events is one, and large sets take no larger share of the time."""
 BUSY_RETRY: Final = 30.0
 STALE_CACHE_RETRY: Final = 1.0
@@ -466,16 +465,21 @@ class _Memory:
         self.proxy_checked: float | None = None
         self.count = 0
         self._pass: float | None = None
-        self._state: tuple[int, datetime | None] | None = None
+        self._replicas = 0
+        self._state: tuple[object, ...] = ()
 
     def begin_pass(self, obj: EphemeralRunnerSet, now: float) -> float:
-        """0 to go on; else the seconds to wait, since a pass began a moment ago."""
-        state = (obj.metadata.generation, obj.metadata.deletion_timestamp)
-        if self._pass is not None and state == self._state:
+        """0 to go on; else the seconds to wait, since a pass began a moment ago.
+
+        More runners, another spec of them, "force this state" and the end of the set never wait.
+        """
+        spec = obj.spec
+        state = (spec.actionable_revision, spec.patch_id == 0, obj.metadata.deletion_timestamp)
+        if self._pass is not None and state == self._state and spec.replicas <= self._replicas:
             left = self._pass + max(PACE, PACE_EACH * self.count) - now
             if left > 0:
                 return left
-        self._pass, self._state = now, state
+        self._pass, self._state, self._replicas = now, state, spec.replicas
         return 0.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
 
 from arc_controller.api.v1alpha1 import Annotation, EphemeralRunner, Phase, integer_annotation
@@ -115,5 +116,12 @@ def patch_id_of(runner: EphemeralRunner) -> int:
 
 def _age(runner: EphemeralRunner) -> tuple[datetime, int, str]:
     # Creation times have whole seconds. Within one, the patch ids say who came first.
-    created = runner.metadata.creation_timestamp or _LONG_AGO
-    return created, patch_id_of(runner), runner.metadata.name
+    metadata = runner.metadata
+    patch_id = _number(metadata.annotations.get(Annotation.PATCH_ID, "0"))
+    return metadata.creation_timestamp or _LONG_AGO, patch_id, metadata.name
+
+
+@lru_cache(maxsize=1024)
+def _number(text: str) -> int:
+    """Thousands of runners share a few of them."""
+    return integer_annotation({"": text}, "")
