@@ -1,10 +1,10 @@
 """How faithful the embedded server is: the same requests to it and to a real one, answers compared.
 
-`generate` draws a sequence of requests from a seed, `compare` sends it to both sides and lists what
-differs: status codes, bodies, warnings, and the events of watches opened before the first request.
+`generate` (in `sequences`) draws a sequence of requests from a seed, `compare` sends it to both sides
+and lists what differs: status codes, bodies, warnings, and the events of watches opened before the
+first request and in between; `shrink` looks for the shortest sequence that still shows a difference.
 Times, uids, resource versions, quoted objects and the diff that refuses a pod's change are not
-compared. What is known to differ, and
-why, is in `KNOWN`; `Report.unexplained` leaves it out.
+compared. What is known to differ, and why, is in `KNOWN`; `Report.unexplained` leaves it out.
 """
 
 from __future__ import annotations
@@ -12,85 +12,43 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from random import Random
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 import aiohttp
 
-from arc_controller.testing.apiserver.messages import ADMIN, JSON, Object, Request, UserInfo
-from arc_controller.testing.apiserver.patch import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from arc_controller.testing.apiserver.messages import ADMIN, Object, Request, UserInfo
+from arc_controller.testing.apiserver.sequences import (
+    COLLECTIONS,
+    WATCH,
+    WIDGETS,
+    Step,
+    collections_of,
+    generate,
+)
 from arc_controller.testing.apiserver.server import ApiServer
 
-WIDGETS: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.differential.example.com"},
-    "spec": {
-        "group": "differential.example.com",
-        "scope": "Namespaced",
-        "names": {
-            "plural": "widgets",
-            "singular": "widget",
-            "kind": "Widget",
-            "listKind": "WidgetList",
-        },
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "properties": {
-                                    "replicas": {"type": "integer", "minimum": 0},
-                                    "mode": {
-                                        "type": "string",
-                                        "enum": ["Fast", "Slow"],
-                                        "default": "Fast",
-                                    },
-                                    "tags": {
-                                        "type": "array",
-                                        "items": {"type": "string"},
-                                        "x-kubernetes-list-type": "set",
-                                    },
-                                },
-                            },
-                            "status": {
-                                "type": "object",
-                                "x-kubernetes-preserve-unknown-fields": True,
-                            },
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
-"""The custom resource of generated sequences; install it on both sides."""
-
-COLLECTIONS = {
-    "widgets": "/apis/differential.example.com/v1/namespaces/{namespace}/widgets",
-    "pods": "/api/v1/namespaces/{namespace}/pods",
-    "configmaps": "/api/v1/namespaces/{namespace}/configmaps",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One request. `{namespace}` in the path and in strings of the body is filled in."""
-
-    method: str
-    path: str
-    body: Any = None
-    content_type: str = JSON
-    query: tuple[tuple[str, str], ...] = ()
+__all__ = [
+    "COLLECTIONS",
+    "KNOWN",
+    "WIDGETS",
+    "Answer",
+    "Difference",
+    "EmbeddedSide",
+    "HttpSide",
+    "Memory",
+    "Report",
+    "Side",
+    "Step",
+    "compare",
+    "describe",
+    "generate",
+    "normal",
+    "shrink",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +63,8 @@ class Side(Protocol):
 
     async def request(self, step: Step) -> Answer: ...
 
-    async def watch(self, path: str, version: str, events: list[Object]) -> Callable[[], None]:
-        """Collect the events of a watch from a version on; the result ends it."""
+    async def watch(self, step: Step, events: list[Object]) -> tuple[Answer, Callable[[], None]]:
+        """Collect the events of a watch; what is called at its end ends it."""
 
 
 class EmbeddedSide:
@@ -117,31 +75,33 @@ class EmbeddedSide:
         self._user = user
 
     async def request(self, step: Step) -> Answer:
-        response = await self._api.handle(self._request(step))
+        try:
+            response = await self._api.handle(self._request(step))
+        except Exception as error:
+            return _crashed(error)
         assert isinstance(response.body, bytes)
         return Answer(response.status, _decoded(response.body), response.headers.get("Warning", ""))
 
-    async def watch(self, path: str, version: str, events: list[Object]) -> Callable[[], None]:
-        step = Step("GET", path, query=(("watch", "1"), ("resourceVersion", version)))
-        response = await self._api.handle(self._request(step))
+    async def watch(self, step: Step, events: list[Object]) -> tuple[Answer, Callable[[], None]]:
+        try:
+            response = await self._api.handle(self._request(_as_watch(step)))
+        except Exception as error:
+            return _crashed(error), _nothing
         body = response.body
-        assert not isinstance(body, bytes)
+        if isinstance(body, bytes):
+            return Answer(response.status, _decoded(body)), _nothing
 
         async def follow() -> None:
             async for frame in body:
                 events.append(json.loads(frame))
 
         task = asyncio.get_running_loop().create_task(follow())
-        return lambda: void(task.cancel())
+        return Answer(response.status, None), lambda: void(task.cancel())
 
     def _request(self, step: Step) -> Request:
-        query = "&".join(f"{key}={value}" for key, value in step.query)
-        headers = {"User-Agent": "differential/1"}
-        data = b""
-        if step.body is not None:
-            headers["Content-Type"] = step.content_type
-            data = json.dumps(step.body).encode()
-        return Request(step.method, step.path, query, headers, data, self._user)
+        return Request(
+            step.method, step.path, urlencode(step.query), _headers(step), _data(step), self._user
+        )
 
 
 class HttpSide:
@@ -151,20 +111,26 @@ class HttpSide:
         self._session = session
 
     async def request(self, step: Step) -> Answer:
-        headers = {"User-Agent": "differential/1"}
-        data = None
-        if step.body is not None:
-            headers["Content-Type"] = step.content_type
-            data = json.dumps(step.body).encode()
         async with self._session.request(
-            step.method, step.path, data=data, params=list(step.query), headers=headers
+            step.method,
+            step.path,
+            data=_data(step),
+            params=list(step.query),
+            headers=_headers(step),
+            skip_auto_headers=["Content-Type"],
         ) as response:
             warnings = ", ".join(response.headers.getall("Warning", []))
             return Answer(response.status, _decoded(await response.read()), warnings)
 
-    async def watch(self, path: str, version: str, events: list[Object]) -> Callable[[], None]:
-        parameters = {"watch": "1", "resourceVersion": version}
-        response = await self._session.get(path, params=parameters)
+    async def watch(self, step: Step, events: list[Object]) -> tuple[Answer, Callable[[], None]]:
+        step = _as_watch(step)
+        response = await self._session.get(
+            step.path, params=list(step.query), headers=_headers(step)
+        )
+        if response.status != 200:
+            answer = Answer(response.status, _decoded(await response.read()))
+            response.close()
+            return answer, _nothing
 
         async def follow() -> None:
             async for line in response.content:
@@ -176,14 +142,60 @@ class HttpSide:
             task.cancel()
             response.close()
 
-        return stop
+        return Answer(response.status, None), stop
+
+
+class Memory:
+    """What one side has answered, for the placeholders of later steps.
+
+    `${start}` is the version of the namespace, `${version:pods/a}` the last seen of an object,
+    `${first:pods/a}` the first, `${uid:pods/a}` its uid, `${list:pods}` the version of the last list,
+    `${continue:pods}` its token.
+    """
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+        self._known: dict[str, str] = {}
+
+    def fill(self, step: Step) -> Step:
+        query = tuple((key, self._filled(value)) for key, value in step.query)
+        kept = tuple(each for each in query if each != ("continue", ""))
+        return replace(step, body=self._filled(step.body), query=kept)
+
+    def learn(self, step: Step, answer: Answer) -> None:
+        body = answer.body
+        if answer.status >= 300 or not isinstance(body, dict) or _is_dry(step):
+            return
+        meta = body.get("metadata") or {}
+        plural = _plural(step.path)
+        if "items" in body:
+            self._known[f"list:{plural}"] = meta.get("resourceVersion", "")
+            self._known[f"continue:{plural}"] = meta.get("continue", "")
+        elif meta.get("name") and meta.get("uid"):
+            one = f"{plural}/{meta['name']}"
+            self._known[f"version:{one}"] = meta["resourceVersion"]
+            self._known.setdefault(f"first:{one}", meta["resourceVersion"])
+            self._known[f"uid:{one}"] = meta["uid"]
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._filled(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._filled(each) for each in value]
+        if isinstance(value, str) and value.startswith("${"):
+            return self._value(value[2:-1])
+        return value
+
+    def _value(self, name: str) -> str:
+        otherwise = {"uid": "00000000-0000-0000-0000-000000000000", "continue": ""}
+        return self._known.get(name, otherwise.get(name.partition(":")[0], self._start))
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An answer (or a watch's events, `step` None) that is not the same on both sides."""
+    """An answer (or a watch's events, `what` says so) that is not the same on both sides."""
 
-    step: Step | None
+    step: Step
     real: Any
     ours: Any
     what: str
@@ -191,6 +203,15 @@ class Difference:
     def reason(self) -> str:
         """Why this difference is known and accepted; empty when it is not."""
         return next((why for why, holds in KNOWN if holds(self)), "")
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Two differences of one kind probably have one cause."""
+        codes = [str(each[0]) for each in (self.real, self.ours)] if self.what == "status" else []
+        name = self.step.path.rpartition("/")[2]
+        subresource = name if len(name) > 1 and name not in COLLECTIONS else ""
+        shape = (self.step.method, _plural(self.step.path), subresource, self.step.content_type)
+        return (self.what, *shape, *codes)
 
 
 @dataclass(slots=True)
@@ -214,38 +235,92 @@ async def compare(
     report = Report()
     sides = (real, ours)
     create = Step("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    events: dict[str, tuple[list[Object], list[Object]]] = {
-        path.format(namespace=namespace): ([], []) for path in COLLECTIONS.values()
-    }
+    watches: list[tuple[Step, tuple[list[Object], list[Object]]]] = []
     stops: list[Callable[[], None]] = []
+    answers: list[Answer]
+
+    async def open_watch(step: Step) -> None:
+        collected: tuple[list[Object], list[Object]] = ([], [])
+        answers = []
+        for memory, side, events in zip(memories, sides, collected, strict=True):
+            answer, stop = await side.watch(memory.fill(step), events)
+            stops.append(stop)
+            answers.append(answer)
+        report.watches += 1
+        report.differences += _differences(step, *answers)
+        watches.append((step, collected))
+
     try:
-        for index, side in enumerate(sides):
-            answer = await side.request(create)
-            version = answer.body["metadata"]["resourceVersion"]
-            for path, collected in events.items():
-                stops.append(await side.watch(path, version, collected[index]))
+        answers = [await side.request(create) for side in sides]
+        memories = [Memory(answer.body["metadata"]["resourceVersion"]) for answer in answers]
+        for path in collections_of(steps):
+            query = (("resourceVersion", "${start}"),)
+            await open_watch(Step(WATCH, path.format(namespace=namespace), query=query))
         for step in steps:
-            filled = _filled(step, namespace)
-            answers = [await side.request(filled) for side in sides]
+            placed = replace(step, path=step.path.format(namespace=namespace))
+            if step.method == WATCH:
+                await open_watch(placed)
+                continue
+            answers = []
+            for memory, side in zip(memories, sides, strict=True):
+                answer = await side.request(memory.fill(placed))
+                memory.learn(placed, answer)
+                answers.append(answer)
             report.requests += 1
-            report.differences += _differences(filled, *answers)
+            report.differences += _differences(placed, *answers)
         await asyncio.sleep(settle)
     finally:
         for stop in stops:
             stop()
-    for path, (theirs, mine) in events.items():
-        report.watches += 1
-        lists = [
-            [(each["type"], normal(each["object"])) for each in found] for found in (theirs, mine)
-        ]
+    for step, (theirs, mine) in watches:
+        lists = [_events(found) for found in (theirs, mine)]
         if lists[0] != lists[1]:
-            report.differences.append(Difference(None, lists[0], lists[1], f"watch of {path}"))
+            report.differences.append(Difference(step, lists[0], lists[1], "events"))
     return report
 
 
-def generate(random: Random, count: int) -> list[Step]:
-    """A sequence of requests about a handful of names, so that they meet each other."""
-    return [_draw(random) for _ in range(count)]
+async def shrink(
+    run: Callable[[Sequence[Step]], Awaitable[Report]],
+    steps: Sequence[Step],
+    wanted: Difference,
+    *,
+    tries: int = 60,
+) -> tuple[list[Step], Difference]:
+    """The shortest sequence found that still shows a difference of the kind, and that difference.
+
+    `run` compares a sequence from scratch (in a namespace of its own) and is called `tries` times at
+    most. Halves are left out first, single steps last; the result is minimal unless tries ran out.
+    """
+    kept = list(steps)
+    size = max(len(kept) // 2, 1)
+    while tries > 0:
+        start, shorter = 0, False
+        while start < len(kept) and tries > 0:
+            candidate = kept[:start] + kept[start + size :]
+            tries -= 1
+            report = await run(candidate)
+            found = [each for each in report.unexplained if each.kind == wanted.kind]
+            if found:
+                kept, wanted, shorter = candidate, found[0], True
+            else:
+                start += size
+        if size == 1 and not shorter:
+            break
+        size = max(size // 2, 1)
+    return kept, wanted
+
+
+def describe(steps: Sequence[Step], difference: Difference) -> str:
+    """A sequence and its difference, for a person to read."""
+    lines = []
+    for step in steps:
+        query = "&".join("=".join(each) for each in step.query)
+        body = step.raw if step.raw is not None else json.dumps(step.body)
+        lines.append(f"{step.method} {step.path}?{query} {step.content_type} {body}")
+    lines.append(f"differs in {difference.what}: {difference.step.method} {difference.step.path}")
+    lines.append(f"  real: {json.dumps(difference.real)}")
+    lines.append(f"  ours: {json.dumps(difference.ours)}")
+    return "\n".join(lines)
 
 
 def normal(value: Any, key: str = "") -> Any:
@@ -253,16 +328,22 @@ def normal(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         return {name: normal(each, name) for name, each in sorted(value.items())}
     if isinstance(value, list):
-        items = [normal(each) for each in value]
+        items = [normal(each, "cell" if key == "cells" else "") for each in value]
         return sorted(items, key=str) if key in ("causes", "managedFields") else items
     if not isinstance(value, str):
         return value
     if key == "resourceVersion":
         return "VERSION" if value else ""
+    if key == "continue":
+        return "TOKEN" if value else ""
+    if key == "cell" and _AGE.fullmatch(value):
+        return "AGE"
     text = _TIME.sub("TIME", _UID.sub("UID", value))
+    text = _GENERATED.sub(r"\1XXXXX", text)
     text = _QUOTED_OBJECT.sub("Invalid value: OBJECT", text)
     text = _POD_DIFF.sub(r"\1", text)
     if key == "message":
+        text = _VERSION.sub(r"\1VERSION", text)
         found = re.search(r" is invalid: \[(.*)\]$", text, re.DOTALL)
         if found is not None:
             parts = ", ".join(sorted(found.group(1).split(", ")))
@@ -271,6 +352,9 @@ def normal(value: Any, key: str = "") -> Any:
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_AGE = re.compile(r"\d+s|<invalid>")
+_GENERATED = re.compile(r"\b(g\d+-)[a-z0-9]{5}\b")
+_VERSION = re.compile(r"((?:resource version: |current: |\()|requested: )\d+\b")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _QUOTED_OBJECT = re.compile(r'Invalid value: "\{.*\}"(?=: )', re.DOTALL)
 _POD_DIFF = re.compile(
@@ -307,14 +391,43 @@ def _differences(step: Step, real: Answer, ours: Answer) -> list[Difference]:
     return []
 
 
-def _filled(step: Step, namespace: str) -> Step:
-    return Step(
-        step.method,
-        step.path.format(namespace=namespace),
-        step.body,
-        step.content_type,
-        step.query,
-    )
+def _events(found: list[Object]) -> list[tuple[str, Any]]:
+    """Without the bookmarks that come every minute or so, whenever that is."""
+    return [
+        (each["type"], normal(each["object"]))
+        for each in found
+        if each["type"] != "BOOKMARK" or "annotations" in each["object"]["metadata"]
+    ]
+
+
+def _plural(path: str) -> str:
+    parts = path.split("/")
+    at = parts.index("namespaces") + 2 if "namespaces" in parts else 0
+    return parts[at] if 0 < at < len(parts) else parts[-1]
+
+
+def _is_dry(step: Step) -> bool:
+    body = step.body if step.method == "DELETE" and isinstance(step.body, dict) else {}
+    return bool(body.get("dryRun")) or any(key == "dryRun" for key, _ in step.query)
+
+
+def _as_watch(step: Step) -> Step:
+    return replace(step, method="GET", query=(("watch", "1"), *step.query))
+
+
+def _headers(step: Step) -> dict[str, str]:
+    headers = {"User-Agent": "differential/1"}
+    if step.accept:
+        headers["Accept"] = step.accept
+    if step.body is not None or step.raw is not None:
+        headers["Content-Type"] = step.content_type
+    return headers
+
+
+def _data(step: Step) -> bytes:
+    if step.raw is not None:
+        return step.raw.encode()
+    return b"" if step.body is None else json.dumps(step.body).encode()
 
 
 def _decoded(body: bytes) -> Any:
@@ -324,112 +437,15 @@ def _decoded(body: bytes) -> Any:
         return body.decode(errors="replace")
 
 
+def _crashed(error: Exception) -> Answer:
+    """`handle` never raises for what a client does, so that it did is a difference."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return Answer(0, f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
+
+
+def _nothing() -> None:
+    """The end of a watch that never began."""
+
+
 def void(_: object) -> None:
     """Throw a result away."""
-
-
-_OPERATIONS = (
-    ["create"] * 4
-    + ["merge"] * 4
-    + ["status"] * 3
-    + ["apply"] * 3
-    + ["delete"] * 3
-    + ["get", "list", "put", "json", "strategic", "hold", "release", "collection", "dry run"]
-)
-
-
-def _draw(random: Random) -> Step:
-    kind = random.choice(list(COLLECTIONS))
-    name = random.choice("abc")
-    collection = COLLECTIONS[kind]
-    one = f"{collection}/{name}"
-    operation = random.choice(_OPERATIONS)
-    if operation == "create":
-        return Step("POST", collection, _object(random, kind, name))
-    if operation == "dry run":
-        body = _object(random, kind, name)
-        return Step("POST", collection, body, query=(("dryRun", "All"),))
-    if operation == "put":
-        return Step("PUT", one, _object(random, kind, name))
-    if operation == "merge":
-        return Step("PATCH", one, _merge(random, kind), MERGE)
-    if operation == "status" and kind != "configmaps":
-        status = {"phase": random.choice(["Running", "Pending", "Succeeded"])}
-        body = {"status": status, "metadata": {"annotations": {"x": random.choice("12")}}}
-        return Step("PATCH", f"{one}/status", body, MERGE)
-    if operation == "apply":
-        manager = ("fieldManager", random.choice(["m1", "m2"]))
-        force = (("force", "true"),) if random.random() < 0.5 else ()
-        return Step("PATCH", one, _object(random, kind, name), APPLY, (manager, *force))
-    if operation == "delete":
-        return Step("DELETE", one, _delete_options(random))
-    if operation == "json":
-        path = random.choice(["/metadata/labels", "/metadata/annotations/x", "/metadata/labels/l"])
-        change = {
-            "op": random.choice(["add", "replace", "remove", "test"]),
-            "path": path,
-            "value": random.choice(["1", {"l": "2"}]),
-        }
-        return Step("PATCH", one, [change], JSON_PATCH)
-    if operation == "strategic":
-        body = {"metadata": {"labels": {"l": random.choice("12")}}}
-        return Step("PATCH", one, body, STRATEGIC)
-    if operation == "hold":
-        return Step("PATCH", one, {"metadata": {"finalizers": ["x.io/f"]}}, MERGE)
-    if operation == "release":
-        return Step("PATCH", one, {"metadata": {"finalizers": None}}, MERGE)
-    if operation == "collection" and random.random() < 0.3:
-        return Step("DELETE", collection, query=(("labelSelector", "l=1"),))
-    if operation == "list":
-        selectors = [(), (("labelSelector", "l=1"),), (("labelSelector", "!l"),)]
-        return Step("GET", collection, query=random.choice(selectors))
-    return Step("GET", one)
-
-
-def _object(random: Random, kind: str, name: str) -> Object:
-    meta: Object = {"name": name}
-    if random.random() < 0.4:
-        meta["labels"] = {"l": random.choice("12")}
-    if random.random() < 0.2:
-        meta["finalizers"] = ["x.io/f"]
-    if kind == "configmaps":
-        data = {random.choice("pqr"): random.choice("12") for _ in range(random.randint(0, 2))}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-    spec: Object = {}
-    if kind == "pods":
-        spec["containers"] = [{"name": "c", "image": random.choice(["i", "i:1"])}]
-        if random.random() < 0.5:
-            spec["nodeName"] = "n1"
-        if random.random() < 0.3:
-            spec["terminationGracePeriodSeconds"] = random.choice([0, 1, 30])
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    spec["replicas"] = random.choice([0, 1, 2, -1, "x"])
-    if random.random() < 0.4:
-        spec["tags"] = random.sample(["x", "y", "z"], random.randint(0, 3))
-    if random.random() < 0.3:
-        spec["mode"] = random.choice(["Slow", "Medium"])
-    return {
-        "apiVersion": "differential.example.com/v1",
-        "kind": "Widget",
-        "metadata": meta,
-        "spec": spec,
-    }
-
-
-def _merge(random: Random, kind: str) -> Object:
-    if random.random() < 0.4:
-        return {"metadata": {"labels": {"l": random.choice(["1", "2", None])}}}
-    if kind == "configmaps":
-        return {"data": {"p": random.choice(["1", None])}}
-    if kind == "pods":
-        return {"spec": {"activeDeadlineSeconds": random.choice([5, 6])}}
-    return {"spec": {"replicas": random.choice([1, 2, None, "x"]), "nope": 1}}
-
-
-def _delete_options(random: Random) -> Object:
-    options: Object = {}
-    if random.random() < 0.3:
-        options["gracePeriodSeconds"] = random.choice([0, 1, 5])
-    if random.random() < 0.3:
-        options["propagationPolicy"] = random.choice(["Background", "Foreground", "Orphan"])
-    return options
