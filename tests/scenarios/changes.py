@@ -263,3 +263,66 @@ async def what_somebody_changed_or_deleted_is_put_right(stage: Stage) -> None:
         cluster.queue_jobs(1, duration=0.5)
         await cluster.until(completed=1, running=0, listeners=1)
         await clean_up(cluster)
+
+
+@scenario
+async def what_lost_its_labels_is_found_and_labelled_again(stage: Stage) -> None:
+    """By their labels things are cached; without, they are there and cannot be seen."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}"
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", max_runners=5)
+        await cluster.until(listeners=1)
+        name = the_listener(cluster).metadata.name
+        for path in (
+            f"{CORE}/serviceaccounts/{name}",
+            f"{rbac}/roles/{name}",
+            f"{rbac}/rolebindings/{name}",
+            f"{CORE}/pods/{name}",
+        ):
+            _, bare = await stage.ask("PATCH", path, {"metadata": {"labels": None}})
+            assert "labels" not in bare["metadata"]
+
+            async def labelled(path: str = path) -> bool:
+                status, found = await stage.ask("GET", path)
+                return status == 200 and bool(found["metadata"].get("labels"))
+
+            await eventually(labelled, f"{path} has labels")
+        cluster.queue_jobs(1, duration=0.5)
+        await cluster.until(completed=1, runners=0, registrations=0, listeners=1)
+        await clean_up(cluster)
+
+
+@scenario
+async def secrets_that_somebody_changed_are_right_again_after_a_restart(stage: Stage) -> None:
+    runners = f"/api/v1/namespaces/{stage.namespace}"
+    proxy = {"https": {"url": "http://proxy.test:3128"}}
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", min_runners=1, max_runners=5, proxy=proxy)
+        await cluster.until(runners=1, listeners=1)
+        name = the_listener(cluster).metadata.name
+        _, found = await stage.ask("GET", f"{runners}/secrets")
+        (of_runners,) = (
+            item["metadata"]["name"]
+            for item in found["items"]
+            if item["metadata"]["name"].endswith("-runner-proxy")
+        )
+        paths = {
+            f"{CORE}/secrets/{name}-config": "config.json",
+            f"{CORE}/secrets/{name}-proxy": "https_proxy",
+            f"{runners}/secrets/{of_runners}": "https_proxy",
+        }
+        right: dict[str, Any] = {}
+        for path, key in paths.items():
+            _, secret = await stage.ask("GET", path)
+            right[path] = secret["data"]
+            await stage.ask("PATCH", path, {"data": {key: "d3Jvbmc="}})
+        await cluster.restart_manager()
+        for path in paths:
+
+            async def repaired(path: str = path) -> bool:
+                status, secret = await stage.ask("GET", path)
+                return status == 200 and secret["data"] == right[path]
+
+            await eventually(repaired, f"{path} is right again")
+        await cluster.until(lambda: len(cluster.service.scale_set().idle) == 1, listeners=1)
+        await clean_up(cluster)
