@@ -177,7 +177,9 @@ class ApiClient:
             raise ValueError(f"{resource.kind} {obj.metadata.name!r}: the namespace is empty")
         path = resource.path(obj.metadata.namespace)
         body = await self._call("POST", path, body=self._scheme.encode(obj))
-        return self._decode(kind, body, f"POST {path}")
+        # Reviews and token requests are answered, not stored: they have no names.
+        named = bool(obj.metadata.name or obj.metadata.generate_name)
+        return self._decode(kind, body, f"POST {path}", named=named)
 
     async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
         return await self._patch(kind, key, patch, "")
@@ -222,7 +224,7 @@ class ApiClient:
             body = await self._call("DELETE", path, body=msgspec.json.encode(options))
         except NotFound:
             return Deletion(found=False)
-        if not body or _head(body).kind == "Status":
+        if not body or _head(body, f"DELETE {path}").kind == "Status":
             return Deletion(found=True)
         return Deletion(found=True, remaining=self._decode(kind, body, f"DELETE {path}"))
 
@@ -250,11 +252,18 @@ class ApiClient:
             if not token:
                 return found
 
-    def _decode(self, kind: type[K], body: bytes, call: str) -> K:
+    def _decode(self, kind: type[K], body: bytes, call: str, *, named: bool = True) -> K:
         try:
-            return self._scheme.decode(self._scheme.registered(kind), body)
+            obj = self._scheme.decode(self._scheme.registered(kind), body)
         except msgspec.DecodeError as error:
             raise _malformed(error, call) from error
+        if named and not obj.metadata.name:
+            # Whatever it is (a Status, the answer of somebody in between), it is not that object.
+            head = _head(body, call)
+            said = f" and says {head.message[:300]!r}" if head.message else ""
+            message = f"the answer is no {kind.__name__}: it has no name, kind {head.kind!r}{said}"
+            raise MalformedAnswer(Status(message=message), call)
+        return obj
 
     async def _call(
         self,
@@ -268,7 +277,7 @@ class ApiClient:
         response = await self._transport.request(
             method, path, query=query, body=body, content_type=content_type
         )
-        if response.status >= 400:
+        if response.status >= 300:
             raise error_from_response(
                 response.status,
                 response.body,
@@ -358,9 +367,19 @@ class CachingClient:
 
 class _Head(msgspec.Struct):
     kind: str = ""
+    message: str = ""
 
 
-_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _head(body: bytes, call: str) -> _Head:
+    try:
+        return _decode_head(body)
+    except msgspec.DecodeError as error:
+        raise _malformed(error, call) from error
+    except RecursionError:
+        raise _malformed(msgspec.DecodeError("it is nested too deeply"), call) from None
 
 
 def _malformed(error: msgspec.DecodeError, call: str) -> MalformedAnswer:

@@ -11,6 +11,9 @@ import msgspec
 
 from arc_controller.runtime.objects import Wire
 
+A_DAY = 86_400
+"""Seconds; who is asked to wait longer has been asked by mistake."""
+
 
 class StatusCause(Wire):
     reason: str = ""
@@ -120,7 +123,8 @@ class TooManyRequests(ApiError):
 
     @property
     def retry_after(self) -> float:
-        return float(self.status.details.retry_after_seconds) if self.status.details else 0.0
+        details = self.status.details
+        return float(max(0, min(details.retry_after_seconds, A_DAY))) if details else 0.0
 
 
 class ServerError(ApiError):
@@ -157,19 +161,20 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def error_from_response(code: int, body: bytes, call: str = "", retry_after: str = "") -> ApiError:
-    """The error for a response with an HTTP status of 400 or more.
+    """The error for a response with an HTTP status of 300 or more (nobody follows redirects).
 
     `retry_after` is the header of that name; it counts where the body says nothing about it.
     """
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         text = body[:300].decode("utf-8", "replace").strip()
         status = Status(message=text or f"the API server answered {code} without a body")
-    status.code = status.code or code
-    if retry_after.isdecimal():
+    status.code = code  # Whoever answered: this is what it did.
+    if retry_after.isascii() and retry_after.isdecimal():
         status.details = status.details or StatusDetails()
-        status.details.retry_after_seconds = status.details.retry_after_seconds or int(retry_after)
+        said = int(retry_after) if len(retry_after) < 10 else A_DAY
+        status.details.retry_after_seconds = status.details.retry_after_seconds or said
     return error_from_status(status, call)
 
 

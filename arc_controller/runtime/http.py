@@ -20,7 +20,11 @@ from yarl import URL
 
 import arc_controller
 from arc_controller.runtime import sessions
-from arc_controller.runtime.errors import TransportError, error_from_response
+from arc_controller.runtime.errors import (
+    ConfigurationError,
+    TransportError,
+    error_from_response,
+)
 from arc_controller.runtime.ratelimit import TokenBucket
 from arc_controller.runtime.retries import Call, NoAnswer, RetryPolicy
 from arc_controller.runtime.transport import Response
@@ -94,7 +98,7 @@ class HttpTransport:
       about leases do not wait.
 
     Logs name method, path and status, never headers or bodies. Every method may be cancelled at
-    any moment.
+    any moment. Raises `ConfigurationError` for a connection whose URL cannot be used.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class HttpTransport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent or f"arc_controller/{arc_controller.__version__}",
         }
-        self._metrics = _metrics(registry, urlsplit(connection.url).netloc)
+        self._metrics = _metrics(registry, _host_of(connection.url))
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._closed = False
@@ -223,8 +227,8 @@ class HttpTransport:
             await asyncio.sleep(delay)
 
     async def _send(self, call: Call, url: URL, body: bytes | None) -> Response:
-        session = self._session(calls=True)
         headers = await self._with_authorization()
+        session = self._session(calls=True)  # after the await, during which it may be closed
         if body is not None:
             headers["Content-Type"] = call.content_type
         started = asyncio.get_running_loop().time()
@@ -272,15 +276,16 @@ class HttpTransport:
             code = "<error>"
             try:
                 async with asyncio.timeout(CALL_SECONDS):
+                    headers = await self._with_authorization()
                     answer = await self._session(calls=False).get(
                         url,
-                        headers=await self._with_authorization(),
+                        headers=headers,
                         timeout=_TIMEOUT,
                         allow_redirects=False,
                         **self._connection.options,
                     )
                     code = str(answer.status)
-                    if answer.status < 400:
+                    if answer.status < 300:
                         return answer
                     async with answer:
                         body = await answer.read()
@@ -310,6 +315,8 @@ class HttpTransport:
     async def _with_authorization(self) -> dict[str, str]:
         headers = dict(self._headers)
         authorization = await self._connection.authorization()
+        if authorization and not authorization.isprintable():
+            raise TransportError("the credentials hold a character that no HTTP header may have")
         if authorization:
             headers["Authorization"] = authorization
         return headers
@@ -339,11 +346,25 @@ async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[by
             for following in rest:
                 line = b"".join(parts)
                 parts = [following]
-                if line:
+                if line and not line.isspace():
                     yield line
     except (aiohttp.ClientError, OSError) as error:
         raise TransportError(f"{call}: the connection broke: {NoAnswer(error)}") from error
     # What is left is half an event: the server ends each with a newline.
+
+
+def _host_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # such as a port that is none
+        usable = False
+    if not usable or any(char.isspace() for char in url):
+        shown = repr(url) if "@" not in url else "(with a password)"
+        raise ConfigurationError(
+            f"the API server's URL {shown} cannot be used: write https://host or https://host:port"
+        )
+    return parts.netloc
 
 
 def _metrics(registry: CollectorRegistry | None, host: str) -> TransportMetrics | None:

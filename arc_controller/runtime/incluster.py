@@ -53,7 +53,7 @@ class InClusterConnection:
         try:
             self._ssl = ssl.create_default_context(cafile=str(service_account / "ca.crt"))
             self._read_token()
-        except OSError as error:  # ssl.SSLError is one.
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
             raise ConfigurationError(
                 f"the service account in {service_account} cannot be read: {error}"
             ) from error
@@ -69,7 +69,7 @@ class InClusterConnection:
             self._read_at = now
             try:
                 self._read_token()
-            except OSError:
+            except (OSError, ValueError):
                 pass  # The old one is good until the server says otherwise.
         return f"Bearer {self._token}"
 
@@ -77,14 +77,14 @@ class InClusterConnection:
         old = self._token
         try:
             self._read_token()
-        except OSError:
+        except (OSError, ValueError):
             return False
         return self._token != old
 
     def _read_token(self) -> None:
-        token = self._token_file.read_text().strip()
+        token = self._token_file.read_text("utf-8").strip()
         if not token:
-            raise OSError(f"{self._token_file} is empty")
+            raise ValueError(f"{self._token_file} is empty")
         self._token = token
 
 

@@ -23,7 +23,11 @@ from arc_controller.runtime.store import IndexFunc, Store
 from arc_controller.runtime.transport import Transport
 
 Transform = Callable[[K], K]
-"""Makes an object smaller before it is stored, for example by sharing equal parts."""
+"""Makes an object smaller before it is stored, for example by sharing equal parts. A failure is
+logged, and the object stored as it is."""
+
+LONGEST_VERSION = 100
+"""Digits. No counter ever gets there, and Python refuses to read some thousands of them."""
 
 _log = structlog.get_logger(__name__)
 
@@ -157,8 +161,7 @@ class Informer(Generic[K]):
 
     def observe(self, obj: K) -> None:
         """Take in the API server's answer to a write of our own."""
-        if self._transform is not None:
-            obj = self._transform(obj)
+        obj = self._transformed(obj)
         if _is_over(obj):
             self._observe_end(obj)
             return
@@ -205,7 +208,7 @@ class Informer(Generic[K]):
                 self._drop(follower, key, obj, changes)
         initial = not self._synced.is_set()
         for obj in objects:
-            transformed = self._transform(obj) if self._transform is not None else obj
+            transformed = self._transformed(obj)
             self._put(follower, transformed, changes, initial=initial, behind=follower.seen)
         for key, tombstone in list(self._gone.items()):
             still_listed = key in listed and listed[key].metadata.uid == tombstone.uid
@@ -219,8 +222,7 @@ class Informer(Generic[K]):
             self._synced.set()
 
     def _changed(self, follower: _Follower[K], obj: K) -> None:
-        if self._transform is not None:
-            obj = self._transform(obj)
+        obj = self._transformed(obj)
         changes: list[_Change] = []
         self._put(follower, obj, changes)
         self._dispatch(changes)
@@ -241,6 +243,15 @@ class Informer(Generic[K]):
         self._dispatch(changes)
 
     # --- the store --------------------------------------------------------------------------------
+
+    def _transformed(self, obj: K) -> K:
+        if self._transform is None:
+            return obj
+        try:
+            return self._transform(obj)
+        except Exception:  # As with indexes and handlers: the cache outlives somebody's mistake.
+            _log.exception("transform failed", kind=self.kind.__name__, key=str(obj.key))
+            return obj
 
     def _put(
         self,
@@ -405,7 +416,8 @@ def _tell(handler: EventHandler, change: _Change) -> None:
 
 def number(version: str) -> int:
     """A resourceVersion as a number; 0 if it is none."""
-    return int(version) if version.isascii() and version.isdecimal() else 0
+    is_number = version.isascii() and version.isdecimal() and len(version) <= LONGEST_VERSION
+    return int(version) if is_number else 0
 
 
 def _is_over(obj: KubeObject) -> bool:

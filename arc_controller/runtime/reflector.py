@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import enum
 import random as random_
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -27,6 +29,8 @@ from arc_controller.runtime.errors import (
     BadRequest,
     Gone,
     Invalid,
+    MalformedAnswer,
+    NotFound,
     Status,
     TooManyRequests,
     TransportError,
@@ -54,9 +58,17 @@ HEALTHY_SECONDS = 10.0
 """A watch that lived this long, or brought an event, ends a run of failures."""
 BACKOFF_BASE, BACKOFF_CAP = 0.2, 30.0
 RESUMES = 5
-"""The server may refuse to resume so many times in a row; then the collection is listed again."""
+"""The server may refuse to resume (or answer nonsense, or end the watch at once) so many times in a
+row; then the collection is listed again."""
+MOST_PATIENCE = 300.0
+"""Seconds that a server may ask to be left alone for: longer, and the cache would be a memory."""
+QUIET_FAILURES = 2
+"""So many in a row are nothing to warn of."""
 BATCH = 32
 """After so many events in a row the loop gets to do something else."""
+
+DEEPEST = 10_000
+"""The API server refuses what is nested more deeply."""
 
 _log = structlog.get_logger(__name__)
 
@@ -152,7 +164,7 @@ class Reflector(Generic[K]):
                     await self._read_page()
                 case State.WATCHING:
                     delay = await self._watch()
-        except (ApiError, TransportError, msgspec.DecodeError) as error:
+        except (ApiError, TransportError, msgspec.DecodeError, RecursionError) as error:
             delay = self._failed(error)
         if delay:
             await asyncio.sleep(delay)
@@ -172,13 +184,17 @@ class Reflector(Generic[K]):
         if self._token:
             query.append(("continue", self._token))
         response = await self._transport.request("GET", self._path, query=query)
-        if response.status >= 400:
+        if response.status >= 300:
             retry_after = response.headers.get("Retry-After", "")
             call = f"GET {self._path}"
             raise error_from_response(response.status, response.body, call, retry_after)
-        page = _decode_page(response.body)
+        page = _read_page(response.body)
+        if page.items is msgspec.UNSET:  # Not even an empty list, so nothing is known to be gone.
+            said = f" and says {page.message[:300]!r}" if page.message else ""
+            message = f"the answer is no list: it has no items, kind {page.kind!r}{said}"
+            raise MalformedAnswer(Status(message=message), f"GET {self._path}")
         objects: list[K] = []
-        for count, item in enumerate(page.items, 1):
+        for count, item in enumerate(page.items or (), 1):
             obj = self._decode(item)
             if isinstance(obj, self._kind):
                 objects.append(obj)
@@ -230,6 +246,12 @@ class Reflector(Generic[K]):
         if loop.time() - started >= HEALTHY_SECONDS:
             return 0.0
         self.failures += 1
+        if self.failures % RESUMES == 0:
+            self.state = State.EMPTY
+        if self.failures > QUIET_FAILURES:
+            self._log.warning(
+                "watch ends as soon as it begins", failures=self.failures, next=self.state.value
+            )
         return self._backoff()
 
     def _take(self, line: bytes) -> bool:
@@ -261,15 +283,19 @@ class Reflector(Generic[K]):
     def _decode(self, raw: msgspec.Raw) -> K | KubeObject | None:
         """The object; its metadata alone, or None, if more cannot be decoded."""
         try:
-            return self._scheme.decode(self._kind, raw)
-        except msgspec.ValidationError as error:
-            partial = _decode_least(raw)
-            key = partial.key if partial is not None else None
-            self._log.error("object cannot be read", key=str(key or "?"), error=str(error))
-            self._list_again = True
-            if key is not None:
-                self._unreadable.add(key)
-            return partial
+            obj = self._scheme.decode(self._kind, raw)
+        except msgspec.DecodeError as error:
+            return self._unread(raw, str(error))
+        return obj if obj.metadata.name else self._unread(raw, "it has no name")
+
+    def _unread(self, raw: msgspec.Raw, why: str) -> KubeObject | None:
+        partial = _decode_least(raw)
+        key = partial.key if partial is not None else None
+        self._log.error("object cannot be read", key=str(key or "?"), error=why)
+        self._list_again = True
+        if key is not None:
+            self._unreadable.add(key)
+        return partial
 
     def _failed(self, error: Exception) -> float:
         self.failures += 1
@@ -281,17 +307,20 @@ class Reflector(Generic[K]):
                 self.state = State.EMPTY
             case BadRequest() | Invalid():
                 self.state = State.EMPTY
-            case ApiError() if not listing and self.failures % RESUMES == 0:
-                self.state = (
-                    State.EMPTY
-                )  # While nobody answers, the version stays as good as it is.
+            case TransportError():
+                pass  # While nobody answers, the version stays as good as it is.
+            case _ if not listing and self.failures % RESUMES == 0:
+                self.state = State.EMPTY
         delay = self._backoff()
         if isinstance(error, TooManyRequests):
-            delay = max(delay, error.retry_after)
-        log = self._log.warning if self.failures > 2 else self._log.info
+            delay = max(delay, min(error.retry_after, MOST_PATIENCE))
+        log = self._log.warning if self.failures > QUIET_FAILURES else self._log.info
+        hint = (
+            " (is its CustomResourceDefinition installed?)" if isinstance(error, NotFound) else ""
+        )
         log(
             "list failed" if listing else "watch failed",
-            error=str(error),
+            error=f"{error}{hint}",
             failures=self.failures,
             retry_in=round(delay, 3),
             next=self.state.value,
@@ -310,7 +339,9 @@ class _Event(msgspec.Struct):
 
 class _Page(msgspec.Struct):
     metadata: ListMeta
-    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET  # null: Go's nil slice
+    kind: str = ""
+    message: str = ""
 
 
 class _LeastMeta(msgspec.Struct, rename="camel"):
@@ -331,10 +362,33 @@ _decode_partial = msgspec.json.Decoder(KubeObject).decode
 _least = msgspec.json.Decoder(_Least).decode
 
 
-def _decode_least(raw: msgspec.Raw) -> KubeObject | None:
+def _read_page(body: bytes) -> _Page:
     try:
-        meta = _least(raw).metadata
-    except msgspec.DecodeError:
+        return _decode_page(body)
+    except RecursionError:
+        # One object that is nested too deeply for Python must not hide all others.
+        with _deeper():
+            return _decode_page(body)
+
+
+@contextmanager
+def _deeper() -> Iterator[None]:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + DEEPEST)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _decode_least(raw: msgspec.Raw) -> KubeObject | None:
+    """What identifies an object that cannot be read; None if not even that can."""
+    try:
+        with _deeper():
+            meta = _least(raw).metadata
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not meta.name:
         return None
     return KubeObject(
         metadata=ObjectMeta(

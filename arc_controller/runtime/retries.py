@@ -9,6 +9,8 @@ import aiohttp
 
 JSON_PATCH = "application/json-patch+json"
 
+LONGEST_REASON = 300
+
 _PASSING = frozenset({500, 502, 503, 504})
 
 
@@ -62,6 +64,8 @@ class NoAnswer(Exception):
         ) and not isinstance(error, aiohttp.ClientSSLError)
         if isinstance(error, TimeoutError):
             text = "no connection in time" if self.unsent else "no answer in time"
+        elif isinstance(error, aiohttp.ClientResponseError):
+            text = f"the answer is no HTTP: {error.message}"
         else:
             text = str(error) or type(error).__name__
-        super().__init__(text)
+        super().__init__(" ".join(text.split())[:LONGEST_REASON])

@@ -52,10 +52,10 @@ def _segment(name: str) -> str:
 
 
 class ObjectList(msgspec.Struct, Generic[K]):
-    """One page of a list."""
+    """One page of a list. Anything that has no ``items`` is none, not even an empty one."""
 
     metadata: ListMeta
-    items: list[K] = msgspec.field(default_factory=list)
+    items: list[K]
 
 
 class UnknownKind(LookupError):
@@ -143,16 +143,46 @@ class Scheme:
         return head[:-1] + b"," + self._encoder.encode(obj)[1:]  # metadata is always encoded
 
     def decode(self, kind: type[K], body: bytes | msgspec.Raw) -> K:
-        """Raises `msgspec.DecodeError` (`msgspec.ValidationError` names the field)."""
-        obj: K = self._decoder(kind).decode(body)
+        """Where a type does not allow null, null counts as absent, as it does in Kubernetes.
+
+        Raises `msgspec.DecodeError` (`msgspec.ValidationError` names the field), also for an object
+        that is nested too deeply to be read.
+        """
+        obj: K = self._decode(kind, body)
         return obj
 
     def decode_list(self, kind: type[K], body: bytes) -> ObjectList[K]:
-        result: ObjectList[K] = self._decoder(ObjectList[kind]).decode(body)  # type: ignore[valid-type]
+        """Like `decode`; ``items: null`` is an empty list."""
+        result: ObjectList[K] = self._decode(ObjectList[kind], body, ("items",))  # type: ignore[valid-type]
         return result
+
+    def _decode(self, type_: Any, body: bytes | msgspec.Raw, lists: tuple[str, ...] = ()) -> Any:
+        decode = self._decoder(type_).decode
+        try:
+            try:
+                return decode(body)
+            except msgspec.ValidationError as error:
+                value = msgspec.json.decode(body)
+                without_nulls = _without_nulls(value, lists)
+                if without_nulls == value:
+                    raise error from None
+                return decode(msgspec.json.encode(without_nulls))
+        except RecursionError:
+            raise msgspec.DecodeError("it is nested too deeply") from None
 
     def _decoder(self, type_: Any) -> msgspec.json.Decoder[Any]:
         decoder = self._decoders.get(type_)
         if decoder is None:
             decoder = self._decoders[type_] = msgspec.json.Decoder(type_)
         return decoder
+
+
+def _without_nulls(value: Any, lists: tuple[str, ...] = ()) -> Any:
+    """Fields that are null left out; those in `lists`, at the top, made empty (Go's nil slice)."""
+    if isinstance(value, dict):
+        return {
+            name: [] if each is None else _without_nulls(each)
+            for name, each in value.items()
+            if each is not None or name in lists
+        }
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

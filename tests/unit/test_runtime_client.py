@@ -14,6 +14,7 @@ from arc_controller.api.core import ConfigMap, Pod, PodManifest, Secret
 from arc_controller.runtime.client import ApiClient, CachingClient
 from arc_controller.runtime.errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     MalformedAnswer,
     NotFound,
@@ -197,6 +198,54 @@ async def test_an_answer_that_cannot_be_read_is_an_api_error_that_names_the_call
 async def test_a_list_that_cannot_be_read_is_an_api_error_too() -> None:
     with pytest.raises(MalformedAnswer, match="GET /api/v1/configmaps"):
         await ApiClient(Canned(Response(200, b"{")), SCHEME).list(ConfigMap)
+
+
+STATUS = {"kind": "Status", "status": "Failure", "metadata": {}, "message": "try later"}
+
+
+@pytest.mark.parametrize("body", [STATUS, {}, {"metadata": {"namespace": NS}}])
+async def test_an_answer_that_is_another_thing_does_not_pass_for_an_object(body: Any) -> None:
+    """All fields have defaults: a Status with code 200 would be a ConfigMap without data."""
+    with pytest.raises(MalformedAnswer, match="the answer is no ConfigMap: it has no name"):
+        await ApiClient(Canned(answer(body)), SCHEME).get(ConfigMap, KEY)
+    with pytest.raises(MalformedAnswer, match="the answer is no ConfigMap"):
+        await ApiClient(Canned(answer(body)), SCHEME).patch(ConfigMap, KEY, {})
+    with pytest.raises(MalformedAnswer, match="the answer is no ConfigMap"):
+        await ApiClient(Canned(answer(body)), SCHEME).create(config("a"))
+
+
+async def test_what_is_answered_but_not_stored_needs_no_name() -> None:
+    """Such as an access review; the request has no name either."""
+    made = await ApiClient(Canned(answer({"metadata": {}})), SCHEME).create(
+        ConfigMap(metadata=ObjectMeta(namespace=NS))
+    )
+    assert made.metadata.name == ""
+
+
+async def test_an_answer_that_is_no_list_is_not_an_empty_one() -> None:
+    with pytest.raises(MalformedAnswer, match="missing required field `items`"):
+        await ApiClient(Canned(answer(STATUS)), SCHEME).list(ConfigMap)
+    nothing = Canned(answer({"metadata": {}, "items": None}))
+    assert await ApiClient(nothing, SCHEME).list(ConfigMap) == []
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"null", b"[]", b"\xff", b'{"a":' + b"[" * 5000])
+async def test_no_body_raises_anything_but_an_api_error(body: bytes) -> None:
+    def client() -> ApiClient:
+        return ApiClient(Canned(Response(200, body)), SCHEME)
+
+    with pytest.raises(MalformedAnswer):
+        await client().get(ConfigMap, KEY)
+    with pytest.raises(MalformedAnswer):
+        await client().list(ConfigMap)
+    with pytest.raises(MalformedAnswer):
+        await client().delete(ConfigMap, KEY)
+
+
+async def test_a_redirect_is_a_refusal_with_its_code() -> None:
+    with pytest.raises(ApiError, match="the API server answered 302") as caught:
+        await ApiClient(Canned(Response(302)), SCHEME).get(ConfigMap, KEY)
+    assert caught.value.code == 302
 
 
 async def test_an_unreadable_secret_is_not_quoted() -> None:

@@ -53,7 +53,10 @@ def test_what_is_not_a_status_is_quoted_shortly() -> None:
     assert len(error.message) == 300
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'"text"', b"\xff\xfe", b"{"])
+DEEP = b'{"details":' + b"[" * 5000
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'"text"', b"\xff\xfe", b"{", DEEP])
 def test_any_body_makes_an_error(body: bytes) -> None:
     error = error_from_response(503, body)
     assert isinstance(error, errors.ServerError)
@@ -90,3 +93,26 @@ def test_an_exceeded_quota_is_told_from_a_missing_right() -> None:
     assert isinstance(quota, errors.Forbidden)
     assert isinstance(right, errors.Forbidden)
     assert (quota.is_quota_exceeded, right.is_quota_exceeded) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7), ("9" * 5000, 86_400), ("-1", 0), ("²", 0), ("soon", 0)]
+)
+def test_whatever_the_header_says_is_a_number_of_seconds(header: str, seconds: float) -> None:
+    """Python reads no integer of more than 4300 digits."""
+    error = error_from_response(429, b"", retry_after=header)
+    assert isinstance(error, errors.TooManyRequests)
+    assert error.retry_after == seconds
+
+
+def test_how_long_to_wait_is_never_negative_and_never_more_than_a_day() -> None:
+    def retry_after(seconds: int) -> float:
+        error = error_from_response(429, refusal(429, "", retryAfterSeconds=seconds))
+        assert isinstance(error, errors.TooManyRequests)
+        return error.retry_after
+
+    assert [retry_after(seconds) for seconds in (-5, 5, 2**62)] == [0, 5, 86_400]
+
+
+def test_the_code_of_the_answer_counts_and_not_what_its_body_says() -> None:
+    assert isinstance(error_from_response(404, refusal(200, "")), errors.NotFound)

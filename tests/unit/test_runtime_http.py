@@ -16,7 +16,13 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from arc_controller.runtime.errors import Gone, TransportError, Unauthorized
+from arc_controller.runtime.errors import (
+    ApiError,
+    ConfigurationError,
+    Gone,
+    TransportError,
+    Unauthorized,
+)
 from arc_controller.runtime.http import HttpTransport, PlainConnection
 from arc_controller.runtime.retries import RetryPolicy
 
@@ -88,6 +94,25 @@ async def hang_up(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+@asynccontextmanager
+async def raw_server(answer: bytes) -> AsyncIterator[str]:
+    """Answers every request with these bytes and closes the connection."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.close()
+
+
 # --- calls ----------------------------------------------------------------------------------------
 
 
@@ -112,6 +137,80 @@ async def test_a_call_carries_method_path_query_body_and_type(server: Server) ->
     assert request.headers["User-Agent"] == "me/1"
     assert request.headers["Accept"] == "application/json"
     assert "Authorization" not in request.headers
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x00\x01 garbage\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 50,
+    ],
+)
+async def test_whatever_comes_that_is_no_answer_is_a_transport_error(answer: bytes) -> None:
+    async with raw_server(answer) as url:
+        transport = HttpTransport(url, retries=RetryPolicy(refused=0, broken=0))
+        with pytest.raises(TransportError, match="GET /x: ") as caught:
+            await transport.request("GET", "/x")
+        assert len(str(caught.value)) < 400
+        with pytest.raises(TransportError, match="WATCH /x: "):
+            async with transport.stream("/x") as lines:
+                async for _ in lines:
+                    pass
+                raise TransportError("WATCH /x: ended")  # without an error: a stream may end
+        await transport.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:6443", "ftp://host", "https://", "https://host:99999", "https://a b"],
+)
+def test_a_url_that_is_none_is_refused_with_what_would_be_right(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be used: write https://host or"):
+        HttpTransport(url)
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be used") as caught:
+        HttpTransport("ftp://me:secret@host")
+    assert "secret" not in str(caught.value)
+
+
+async def test_credentials_that_no_header_can_carry_are_a_transport_error(server: Server) -> None:
+    """Not a ValueError from deep inside, which would end the process."""
+
+    class Credentials(PlainConnection):
+        async def authorization(self) -> str:
+            return "Bearer first\nX-Evil: secret"
+
+    async with transport_to(server, connection=Credentials(server.url)) as transport:
+        with pytest.raises(TransportError, match="a character that no HTTP header may") as caught:
+            await transport.request("GET", "/x")
+        assert "secret" not in str(caught.value)
+    assert server.count() == 0
+
+
+async def test_a_call_during_which_the_transport_is_closed_is_a_transport_error(
+    server: Server,
+) -> None:
+    class Slow(PlainConnection):
+        async def authorization(self) -> str:
+            await asyncio.sleep(0.05)
+            return ""
+
+    async with transport_to(server, connection=Slow(server.url)) as transport:
+        await transport.request("GET", "/x")
+        call = asyncio.create_task(transport.request("GET", "/x"))
+        await asyncio.sleep(0)
+        await transport.close()
+        with pytest.raises(TransportError, match="the transport is closed"):
+            await call
 
 
 async def test_a_refusal_is_an_answer_like_any_other(server: Server) -> None:
@@ -455,6 +554,15 @@ async def test_a_refused_watch_raises_what_the_server_said(server: Server) -> No
     async with transport_to(server) as transport:
         with pytest.raises(Gone, match="WATCH /watch: too old"):
             await watch(transport)
+
+
+async def test_a_redirected_watch_is_refused_and_not_read_as_events(server: Server) -> None:
+    server.answers = [web.Response(status=302, text="<html>")]
+    async with transport_to(server) as transport:
+        with pytest.raises(ApiError) as caught:
+            async with transport.stream("/x"):
+                pass
+    assert caught.value.code == 302
 
 
 async def test_leaving_a_watch_closes_its_connection(server: Server) -> None:

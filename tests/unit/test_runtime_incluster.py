@@ -91,3 +91,17 @@ async def test_a_proxy_of_the_environment_is_used_unless_it_says_not_to(
     assert InClusterConnection(ENVIRONMENT, account).options == {"proxy": "http://proxy:3128"}
     monkeypatch.setenv("NO_PROXY", "10.96.0.1")
     assert InClusterConnection(ENVIRONMENT, account).options == {}
+
+
+async def test_a_token_file_that_is_broken_for_a_moment_leaves_the_old_token(account: Path) -> None:
+    connection = InClusterConnection(ENVIRONMENT, account)
+    connection._read_at = float("-inf")
+    (account / "token").write_bytes(b"\xff\xfe")
+    assert await connection.authorization() == "Bearer first"
+    assert not await connection.renew()
+
+
+def test_a_token_file_that_is_no_text_is_a_configuration_error(account: Path) -> None:
+    (account / "token").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="the service account in"):
+        InClusterConnection(ENVIRONMENT, account)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from arc_controller.api import SCHEME
 from arc_controller.api.core import ConfigMap, Pod
@@ -191,6 +192,26 @@ def test_a_removed_handler_hears_nothing_more() -> None:
     listed(informer, 5, config("a", 1))
 
     assert diary.lines == []
+
+
+def test_a_transform_that_fails_stops_nobody_and_the_object_is_stored_as_it_is() -> None:
+    def broken(obj: ConfigMap) -> ConfigMap:
+        obj.data["nobody has this"]
+        return obj
+
+    transport = InProcessTransport(Nothing())
+    informer = Informer(ConfigMap, [Scope()], transport, SCHEME, transform=broken)
+    with capture_logs() as logs:
+        listed(informer, 5, config("a", 1))
+        changed(informer, config("a", 6))
+        informer.observe(config("a", 7))
+
+    assert stored(informer) == {"a": "7"}
+    assert [line["event"] for line in logs] == ["transform failed"] * 3
+
+
+def test_a_version_of_ten_thousand_digits_is_no_number() -> None:
+    assert number("9" * 10_000) == 0
 
 
 def test_versions_that_are_no_numbers_are_taken_in_the_order_of_arrival() -> None:

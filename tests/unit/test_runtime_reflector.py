@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from arc_controller.api import SCHEME
 from arc_controller.api.core import Pod
@@ -560,6 +561,124 @@ async def test_half_a_line_is_a_broken_stream() -> None:
     await run_for(5, reflector)
 
     assert [call.query["resourceVersion"] for call in server.watch_calls] == ["5", "6"]
+
+
+# Answers that are no answers: a proxy in between, a server of another version, a broken disk.
+
+
+@simulated
+async def test_an_answer_that_is_no_list_does_not_mean_that_everything_is_gone() -> None:
+    """A Status has metadata and no items: read as a page it would empty the cache."""
+    status = {"kind": "Status", "metadata": {}, "status": "Failure", "message": "try later"}
+    nonsense = [
+        Response(200, msgspec.json.encode(status)),
+        Response(200, b'{"metadata":{"resourceVersion":"7"}}'),
+        Response(302, b'{"metadata":{},"items":[]}'),
+        Response(200, b"<html>please log in</html>"),
+        Response(200, b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{'),
+        Response(200, b""),
+        Response(200, b"null"),
+    ]
+    server = ScriptedServer(lists=[page(5, pod("a", 3)), *nonsense, page(9, pod("a", 3))])
+    server.watches = [[error_event(410, "Expired")]]
+    reflector, notebook = follow(server)
+
+    with capture_logs() as logs:
+        await run_for(200, reflector)
+
+    assert notebook.lines == ["list 5: a@3", "list 9: a@3"]
+    assert any("try later" in str(line.get("error")) for line in logs)
+
+
+@simulated
+async def test_a_list_whose_items_are_null_is_empty() -> None:
+    server = ScriptedServer(
+        lists=[Response(200, b'{"metadata":{"resourceVersion":"7"},"items":null}')]
+    )
+    reflector, notebook = follow(server)
+
+    await run_for(1, reflector)
+
+    assert notebook.lines == ["list 7: "]
+
+
+@pytest.mark.parametrize("depth", [2000, 9000])
+@simulated
+async def test_an_object_nested_too_deeply_hides_no_other(depth: int) -> None:
+    """The API server takes 10,000 levels, where a schema leaves fields open; Python reads 1000."""
+    deep = b'{"metadata":{"namespace":"ns","name":"deep"},"spec":' + b"[" * depth + b"]" * depth
+    good = msgspec.json.encode(pod("a", 3))
+    body = b'{"metadata":{"resourceVersion":"5"},"items":[' + deep + b"}," + good + b"]}"
+    server = ScriptedServer(lists=[Response(200, body)])
+    server.watches = [[b'{"type":"ADDED","object":' + deep + b"}}", After(20)]]
+    reflector, notebook = follow(server)
+
+    await run_for(15, reflector)
+
+    assert notebook.lines == ["list 5: a@3"]
+    assert notebook.unreadable == [{NamespacedName("ns", "deep")}]
+    assert reflector.state is State.WATCHING
+
+
+@pytest.mark.parametrize(
+    "object_", [b'{"metadata":{"name":"\xff"}}', b"{}", b'{"metadata":{}}', b'{"kind":"Status"}']
+)
+@simulated
+async def test_an_object_that_says_not_even_its_name_is_passed_over(object_: bytes) -> None:
+    body = b'{"metadata":{"resourceVersion":"5"},"items":[' + object_ + b"]}"
+    server = ScriptedServer(lists=[Response(200, body)])
+    server.watches = [
+        [b'{"type":"%s","object":%s}' % (type_, object_) for type_ in (b"ADDED", b"DELETED")]
+        + [event("ADDED", pod("a", 6)), After(20)]
+    ]
+    reflector, notebook = follow(server)
+
+    await run_for(15, reflector)
+
+    assert notebook.lines == ["list 5: ", "changed a@6"]
+
+
+@simulated
+async def test_events_that_cannot_be_read_lead_to_a_new_list_in_the_end() -> None:
+    """Whatever stands at this version in the stream would be sent again and again."""
+    server = ScriptedServer(lists=[page(5), page(9)], watches=[[b'{"type":']] * 5)
+    reflector, notebook = follow(server)
+
+    await run_for(60, reflector)
+
+    assert notebook.lines == ["list 5: ", "list 9: "]
+
+
+@simulated
+async def test_watches_that_always_end_at_once_are_warned_of_and_lead_to_a_new_list() -> None:
+    """A proxy that ends every stream: without lists the cache would stay as it was."""
+    server = ScriptedServer(lists=[page(5), page(9)], watches=[[]] * 5)
+    reflector, notebook = follow(server)
+
+    with capture_logs() as logs:
+        await run_for(60, reflector)
+
+    assert notebook.lines == ["list 5: ", "list 9: "]
+    warnings = [line for line in logs if line["event"] == "watch ends as soon as it begins"]
+    assert [line["failures"] for line in warnings] == [3, 4, 5]
+
+
+@simulated
+async def test_nobody_is_left_alone_for_years() -> None:
+    server = ScriptedServer(lists=[refusal(429, retry_after=10**15), page(5)])
+    reflector, notebook = follow(server)
+
+    await run_for(301, reflector)
+
+    assert notebook.lines == ["list 5: "]
+
+
+@simulated
+async def test_a_kind_the_server_does_not_know_is_asked_for_with_a_hint() -> None:
+    reflector, _ = follow(ScriptedServer(lists=[refusal(404)]))
+    with capture_logs() as logs:
+        await run_for(0.01, reflector)
+    assert "is its CustomResourceDefinition installed?" in logs[0]["error"]
 
 
 @simulated

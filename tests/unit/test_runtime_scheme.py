@@ -77,7 +77,32 @@ def test_a_page_of_a_list_is_decoded_with_its_position() -> None:
     page = SCHEME.decode_list(Pod, body)
     assert [pod.metadata.name for pod in page.items] == ["a"]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "t")
-    assert SCHEME.decode_list(Pod, b'{"metadata":{}}').items == []
+    assert SCHEME.decode_list(Pod, b'{"metadata":{},"items":[]}').items == []
+
+
+def test_null_is_an_empty_list_and_nothing_is_no_list() -> None:
+    """Go writes a nil slice as null; a Status has metadata, but no items."""
+    assert SCHEME.decode_list(Pod, b'{"metadata":{},"items":null}').items == []
+    with pytest.raises(msgspec.ValidationError, match="missing required field `items`"):
+        SCHEME.decode_list(Pod, b'{"kind":"Status","metadata":{}}')
+
+
+def test_null_counts_as_absent_where_the_type_allows_no_null() -> None:
+    body = (
+        b'{"metadata":{"name":"a","labels":null,"finalizers":null,"ownerReferences":null},'
+        b'"status":null,"spec":{"containers":null}}'
+    )
+    assert SCHEME.decode(Pod, body) == Pod(metadata=ObjectMeta(name="a"))
+    labels = b'{"metadata":{"name":"a","labels":{"x":null,"y":"1"}}}'
+    assert SCHEME.decode(Pod, labels).metadata.labels == {"y": "1"}
+    with pytest.raises(msgspec.ValidationError, match="Expected `str`, got `int`"):
+        SCHEME.decode(Pod, b'{"metadata":{"name":1,"labels":null}}')
+
+
+def test_what_is_nested_too_deeply_is_an_object_that_cannot_be_read() -> None:
+    deep = b'{"metadata":{"name":"a"},"more":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
+        SCHEME.decode(Pod, deep)
 
 
 def test_a_class_nobody_registered_is_named() -> None:
