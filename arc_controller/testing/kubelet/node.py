@@ -80,6 +80,7 @@ class FakeKubelet:
         self._service = service
         self._listeners = listeners
         self._workers: dict[str, PodWorker] = {}
+        self._named: dict[NamespacedName, PodWorker] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a seed repeats a run
         self._logs: dict[NamespacedName, Log] = {}
         self._overrides: list[tuple[str, PodBehaviour]] = []
@@ -129,7 +130,7 @@ class FakeKubelet:
         self.started[kind] += 1
         pod_log = self._logs[obj.key] = Log(self.now)
         worker = PodWorker(self, obj, self._behaviour(kind, obj), pod_log)
-        self._workers[obj.uid] = worker
+        self._workers[obj.uid] = self._named[obj.key] = worker
         task = asyncio.create_task(worker.run(), name=f"pod {obj.key}")
         worker.task = task
         self._tasks[task] = None
@@ -150,7 +151,8 @@ class FakeKubelet:
         worker = self._workers.pop(obj.uid, None)
         if worker is not None and worker.task is not None:
             worker.task.cancel()  # force deleted: no grace
-        if self._find(obj.metadata.namespace, obj.metadata.name) is None:
+        if self._named.get(obj.key) is worker:
+            self._named.pop(obj.key, None)
             self._logs.pop(obj.key, None)
 
     # --- for the workers
@@ -198,8 +200,7 @@ class FakeKubelet:
             await asyncio.sleep(1.0)
 
     def _find(self, namespace: str, name: str) -> PodWorker | None:
-        key = NamespacedName(namespace, name)
-        return next((each for each in self._workers.values() if each.pod.key == key), None)
+        return self._named.get(NamespacedName(namespace, name))
 
     def _behaviour(self, kind: str, pod: PodManifest) -> PodBehaviour:
         for index, (wanted, behaviour) in enumerate(self._overrides):
