@@ -47,8 +47,8 @@ from arc_controller.controllers.scale_set import (
 )
 from arc_controller.controllers.scale_set_registration import (
     Registration,
-    changed_labels,
     is_recorded,
+    record,
     register,
 )
 from arc_controller.controllers.scale_set_removal import Removal
@@ -62,7 +62,7 @@ from arc_controller.controllers.scale_set_status import (
 from arc_controller.controllers.scale_set_version import version_complaint
 from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
 from arc_controller.runtime.controller import Result
-from arc_controller.runtime.errors import ApiError
+from arc_controller.runtime.errors import ApiError, Conflict
 from arc_controller.runtime.events import EventType
 from arc_controller.runtime.finalizers import add_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
@@ -233,16 +233,7 @@ class AutoscalingRunnerSetReconciler:
         outcome = await register(client, obj)
 
         after = Registration.wanted(obj, outcome.scale_set.id)
-        labels = changed_labels(obj)
-        if labels or not after.annotations.items() <= obj.metadata.annotations.items():
-            metadata = scale_set.mutate().metadata
-            metadata.annotations.update(after.annotations)
-            for name, value in labels.items():
-                if value is None:
-                    metadata.labels.pop(name, None)
-                else:
-                    metadata.labels[name] = value
-            await scale_set.patch(self._client)
+        await self._record(scale_set, after)
 
         message = f"the service has it as scale set {after.id} in runner group {after.group}"
         self._condition(scale_set, REGISTERED, True, "Registered", message)
@@ -256,6 +247,19 @@ class AutoscalingRunnerSetReconciler:
         if outcome.labels_refused:
             refused = f"the service keeps the labels it has: {outcome.labels_refused}"
             self._event(scale_set, "Warning", "LabelsRefused", refused)
+
+    async def _record(self, scale_set: ScaleSet, registration: Registration) -> None:
+        record(scale_set, registration)
+        try:
+            await scale_set.patch(self._client)
+        except Conflict:
+            # If it is being deleted now, only this record says what to remove from the service.
+            live = await self._context.live.find(AutoscalingRunnerSet, scale_set.obj.key)
+            if live is not None and live.is_being_deleted and live.uid == scale_set.obj.uid:
+                leaving = LazyCopy(live)
+                record(leaving, registration)
+                await leaving.patch(self._client)
+            raise
 
     # Row 6: the set of runners.
 

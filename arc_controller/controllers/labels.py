@@ -6,6 +6,7 @@ metadata fields, over it what the scale set itself carries, over both what we re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from arc_controller.actions import parse_config_url
@@ -14,12 +15,14 @@ from arc_controller.api.v1alpha1 import PART_OF, Label, ResourceMeta
 MAX_LABEL = 63
 _TRIMMED = "-trim"
 _EDGE = "-_."
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def label_value(text: str) -> str:
     """`text` as a label value: at most 63 characters (a longer one ends with ``-trim``), without
-    ``-``, ``_`` or ``.`` at either end."""
-    text = text.strip(_EDGE)
+    ``-``, ``_`` or ``.`` at either end; what a label may not hold becomes ``-``."""
+    text = _NOT_IN_LABELS.sub("-", text).strip(_EDGE)
     if len(text) > MAX_LABEL:
         text = text[: MAX_LABEL - len(_TRIMMED)] + _TRIMMED
     return text

@@ -18,6 +18,7 @@ from arc_controller.api.v1alpha1 import Annotation, AutoscalingRunnerSet
 from arc_controller.api.v1alpha1 import Label as LabelKey
 from arc_controller.controllers.labels import url_labels
 from arc_controller.controllers.scale_set import registered_name, scale_set_id
+from arc_controller.runtime.lazycopy import LazyCopy
 
 DEFAULT_GROUP = "Default"
 """What the service calls the runner group that every account has."""
@@ -66,6 +67,23 @@ def changed_labels(scale_set: AutoscalingRunnerSet) -> dict[str, str | None]:
     urls = url_labels(scale_set.spec.github_config_url)
     labels = scale_set.metadata.labels
     return {k: urls.get(k) for k in _URL_LABELS if labels.get(k, "") != urls.get(k, "")}
+
+
+def record(scale_set: LazyCopy[AutoscalingRunnerSet], registration: Registration) -> None:
+    """Put the registration into annotations and labels, to be written with the next
+    `LazyCopy.patch`. What says this already is not copied."""
+    labels = changed_labels(scale_set.obj)
+    if not labels and (
+        registration.annotations.items() <= scale_set.obj.metadata.annotations.items()
+    ):
+        return
+    metadata = scale_set.mutate().metadata
+    metadata.annotations.update(registration.annotations)
+    for name, value in labels.items():
+        if value is None:
+            metadata.labels.pop(name, None)
+        else:
+            metadata.labels[name] = value
 
 
 def wanted_labels(scale_set: AutoscalingRunnerSet) -> list[Label]:

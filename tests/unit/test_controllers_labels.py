@@ -34,7 +34,7 @@ LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@given(st.text(alphabet="aZ9-_.", max_size=200))
+@given(st.text(alphabet="aZ9-_.", max_size=200) | st.text(max_size=80))
 def test_any_name_becomes_a_valid_label_value(text: str) -> None:
     assert LABEL.fullmatch(label_value(text))
 
@@ -43,6 +43,7 @@ def test_a_long_label_value_is_cut_and_says_so() -> None:
     assert label_value("a" * 63) == "a" * 63
     assert label_value("a" * 64) == "a" * 58 + "-trim"
     assert label_value("-_.name.-") == "name"
+    assert label_value("0.14.0+build.5") == "0.14.0-build.5"
 
 
 def test_url_labels_name_what_the_url_names() -> None:
