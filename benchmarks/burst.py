@@ -3,9 +3,10 @@
 ``python -m benchmarks.burst [--jobs 100 1000] [--json FILE]``
 
 Every burst has a world of its own in a fresh process: API server, Actions service, kubelet; the
-manager and the listener are processes beside it. All jobs are queued at once and last until every
-runner is there. Each size is run with the manager's rate limit lifted and, unless told otherwise,
-the smallest one again with the limit that it has by default, and with images that take time.
+manager and the listener are processes beside it. All jobs are queued at once, and end at once when
+the last one has started. Each size is run with the manager's rate limit lifted and, unless told
+otherwise, the smallest one again with the limit that it has by default, and with images that take
+time.
 
 The floor is a raw HTTP client that sends the same requests to the same server and does nothing
 else. CPU seconds grow on a busy machine: compare them with the floor of the same run.
@@ -154,9 +155,11 @@ def rows(bursts: Sequence[Burst]) -> Iterator[Row]:
     yield row("clean after the last job, s", ".2f", [b.clean_after for b in bursts])
     yield Row.blank(len(bursts))
     yield row("manager: CPU s", ".2f", [b.manager.cpu for b in bursts])
+    yield row("  until all jobs ran", ".2f", [b.manager.cpu_starting for b in bursts])
     yield row("  per runner, ms", ".2f", [1000 * b.manager.cpu / b.jobs for b in bursts])
     yield row("listener: CPU s", ".2f", [b.listener.cpu for b in bursts])
     yield row("servers and kubelet: CPU s", ".2f", [b.world.cpu for b in bursts])
+    yield row("  until all jobs ran", ".2f", [b.world.cpu_starting for b in bursts])
     yield row("manager: MiB idle", ".1f", [b.manager.idle_memory for b in bursts])
     yield row("manager: MiB peak", ".1f", [b.manager.peak_memory for b in bursts])
     yield row("listener: MiB peak", ".1f", [b.listener.peak_memory for b in bursts])

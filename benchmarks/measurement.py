@@ -30,28 +30,22 @@ from benchmarks.processes import Usage, usage
 
 LIFTED = ("--k8s-client-rate-limiter-qps=100000", "--k8s-client-rate-limiter-burst=100000")
 STEP = 0.2
-SETTLING = 3.0
-"""Seconds without anything to do before and after the burst."""
+SETTLING = 1.5
+"""Seconds without a request that count as nothing to do."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """``lifted``: without the manager's own rate limit. ``pull``: seconds that images take.
 
-    ``job_seconds`` 0 is long enough for all runners to exist at once.
+    All jobs are queued at once and end at once, as soon as the last one has started.
     """
 
     jobs: int
     lifted: bool = True
-    job_seconds: float = 0.0
     pull: float = 0.0
     floor: bool = True
     timeout: float = 600.0
     seed: int = 1
-
-    @property
-    def seconds_per_job(self) -> float:
-        per_runner = 0.02 if self.lifted else 0.12
-        return self.job_seconds or 5.0 + self.pull + self.jobs * per_runner
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -63,9 +57,11 @@ class Quantiles(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """By one program: CPU seconds from the first job queued until everything was clean, MiB."""
+    """By one program: CPU seconds from the first job queued until everything was clean, and those
+    until all jobs ran; MiB."""
 
     cpu: float
+    cpu_starting: float
     idle_memory: float
     peak_memory: float
 
@@ -158,16 +154,19 @@ class _Play:
         plan, world = self._plan, self._world
         world.apply_scale_set(plan.jobs)
         await self._until(self._listener_polls)
-        await asyncio.sleep(SETTLING)
+        await self._until_quiet()
         before, before_requests = self._usages(), _copied(world.requests())
         watcher = self._watcher
         watcher.samples.clear()
         secrets = self._secrets()
 
         queued = datetime.now(UTC)
-        jobs = world.service.queue_jobs(
-            plan.jobs, scale_set=SCALE_SET, duration=plan.seconds_per_job
-        )
+        jobs = world.service.queue_jobs(plan.jobs, scale_set=SCALE_SET, duration=plan.timeout)
+        await self._until(lambda: all(job.state is JobState.RUNNING for job in jobs))
+        await self._until_quiet()  # every runner has been told
+        running = self._usages()
+        for job in jobs:
+            world.service.end_job(job)
 
         def is_clean() -> bool:
             stored = world.api.store
@@ -181,8 +180,7 @@ class _Play:
         await self._until(is_clean)
         clean = watcher.last_gone or queued
         after = self._usages()
-        peaks = {name: used.peak for name, used in after.items()}
-        await asyncio.sleep(SETTLING)
+        await self._until_quiet()
         requests = _difference(world.requests(), before_requests)
 
         await world.delete_scale_sets()
@@ -190,7 +188,12 @@ class _Play:
         fixed = _difference(world.requests(), requests)
         result = self._result(jobs, queued, clean, requests, fixed)
         used = {
-            name: Used(after[name].cpu - before[name].cpu, before[name].resident, peaks[name])
+            name: Used(
+                cpu=after[name].cpu - before[name].cpu,
+                cpu_starting=running[name].cpu - before[name].cpu,
+                idle_memory=before[name].resident,
+                peak_memory=after[name].peak,
+            )
             for name in before
         }
         result = msgspec.structs.replace(
@@ -208,7 +211,7 @@ class _Play:
     ) -> Burst:
         plan, world = self._plan, self._world
         finished = max((job.finished for job in jobs if job.finished is not None), default=queued)
-        nothing = Used(0.0, 0.0, 0.0)
+        nothing = Used(0.0, 0.0, 0.0, 0.0)
         return Burst(
             jobs=plan.jobs,
             limits="lifted" if plan.lifted else "default",
@@ -258,6 +261,14 @@ class _Play:
 
     def _secrets(self) -> int:
         return self._world.api.store.count("secrets", RUNNER_NAMESPACE)
+
+    async def _until_quiet(self) -> None:
+        loop = asyncio.get_running_loop()
+        requests, since = self._world.requests(), loop.time()
+        while loop.time() - since < SETTLING:
+            await asyncio.sleep(STEP)
+            if (now := self._world.requests()) != requests:
+                requests, since = now, loop.time()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

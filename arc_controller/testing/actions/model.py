@@ -78,6 +78,8 @@ class Job:
     runner_name: str = ""
     offered_at: float = 0.0
     cancel_requested: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    ending: str = "canceled"
+    """The result when it is asked to end before its time."""
     over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     @property

@@ -62,12 +62,12 @@ class RunnerConnection:
             await self._runner.wakeup.wait()
 
     async def run(self, job: Job) -> str:
-        """Take ``job.duration`` seconds of the loop's time, or less if it is cancelled; finish it
-        and return its result."""
+        """Take ``job.duration`` seconds of the loop's time, or less if it is cancelled or ended;
+        finish it and return its result."""
         try:
             async with asyncio.timeout(job.duration):
                 await job.cancel_requested.wait()
-            result = "canceled"
+            result = job.ending
         except TimeoutError:
             result = "succeeded"
         self.finish(job, result)
