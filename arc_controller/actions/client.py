@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from random import Random
@@ -15,10 +16,12 @@ from .credentials import Credentials
 from .errors import (
     ActionsApiError,
     AgentNotFound,
+    Conflict,
     MessageQueueTokenExpired,
     NotFound,
     RunnerGroupNotFound,
     ScaleSetNotFound,
+    SessionConflict,
     SessionNotFound,
     Unauthorized,
     UnexpectedResult,
@@ -39,8 +42,11 @@ from .types import (
     decode,
     decode_list,
     decode_message,
+    readable_part,
 )
 from .user_agent import UserAgent
+
+log = logging.getLogger("arc_controller.actions")
 
 API_VERSION = "6.0-preview"
 CAPACITY_HEADER = "X-ScaleSetMaxCapacity"
@@ -256,6 +262,7 @@ class ActionsClient:
             "POST",
             f"{_SCALE_SETS}/{scale_set_id}/sessions",
             body={"ownerName": owner},
+            conflict=SessionConflict,
             read=_one(MessageSession),
         )
 
@@ -335,12 +342,14 @@ class ActionsClient:
         query: dict[str, str] | None = None,
         body: object = None,
         missing: type[ActionsApiError] = NotFound,
+        conflict: type[ActionsApiError] = Conflict,
         read: Callable[[HttpResponse], T],
     ) -> T:
         """A call with the admin token, which is renewed once when it is refused.
 
-        A bare 404 is ``missing``. It may come from whatever stands before the service, so only
-        the service's own word may say that a runner or a scale set is gone: people delete on it.
+        A bare 409 is ``conflict``, a bare 404 ``missing``. The latter may come from whatever stands
+        before the service, so only the service's own word may say that a runner or a scale set is
+        gone: people delete on it.
         """
         connection = await self._registration.connection()
         for last in (False, True):
@@ -350,7 +359,7 @@ class ActionsClient:
                     _service_url(connection.url, path, query),
                     authorization=f"Bearer {connection.token}",
                     body=body,
-                    by_status={404: missing},
+                    by_status={404: missing, 409: conflict},
                     read=read,
                 )
             except Unauthorized:
@@ -418,7 +427,18 @@ def _nothing(_: HttpResponse) -> None:
 
 
 def _message(response: HttpResponse) -> Message | None:
-    return None if response.status == 202 else decode_message(response.body)
+    if response.status == 202:
+        return None
+    try:
+        return decode_message(response.body)
+    except msgspec.DecodeError as error:
+        message = readable_part(response.body)
+        log.warning(
+            "message %d: a job message cannot be read and is left out: %s",
+            message.message_id,
+            error,
+        )
+        return message
 
 
 class _RequestIds(msgspec.Struct):

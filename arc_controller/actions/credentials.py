@@ -127,7 +127,8 @@ def _load_key(private_key: str, where: str) -> RSAPrivateKey:
         )
     try:
         # Keys pasted into one-line secrets often carry the two characters \n for a line break.
-        key = load_pem_private_key(private_key.replace("\\n", "\n").encode(), password=None)
+        text = private_key.replace("\\r", "").replace("\\n", "\n")
+        key = load_pem_private_key(text.encode(), password=None)
     except TypeError:
         raise InvalidCredentials(
             f"{where} has a github_app_private_key that is encrypted: {expected}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
@@ -222,16 +223,38 @@ def decode_message(body: bytes) -> Message:
 
     Raises ``msgspec.DecodeError`` when it, or a job message of a known type, is malformed.
     """
+    envelope, text = _envelope(body)
+    jobs: list[AnyJobMessage] = []
+    if envelope.message_type == MESSAGE_TYPE and text:
+        jobs = [job for item in _items(text) if (job := _job_message(item)) is not None]
+    return _message(envelope, jobs)
+
+
+def readable_part(body: bytes) -> Message:
+    """A message without those of its job messages that are malformed: otherwise it would come
+    again, and fail again, for ever, and nothing that comes after it would arrive.
+
+    Raises ``msgspec.DecodeError`` when the message itself is malformed or cut short.
+    """
+    envelope, text = _envelope(body)
+    jobs: list[AnyJobMessage] = []
+    with suppress(msgspec.DecodeError):
+        for item in _items(text) if envelope.message_type == MESSAGE_TYPE else ():
+            with suppress(msgspec.DecodeError):
+                job = _job_message(item)
+                jobs += [job] if job is not None else []
+    return _message(envelope, jobs)
+
+
+def _envelope(body: bytes) -> tuple[_Envelope, Any]:
     content = msgspec.json.decode(body)
     if not isinstance(content, dict):
         raise msgspec.ValidationError("Expected `object`")
     text = content.pop("body", None)
-    envelope = msgspec.convert(normalize(content), _Envelope, strict=False)
-    jobs: list[AnyJobMessage] = []
-    if envelope.message_type == MESSAGE_TYPE and text:
-        if not isinstance(text, str):
-            raise msgspec.ValidationError("Expected `str` - at `$.body`")
-        jobs = _job_messages(text)
+    return msgspec.convert(normalize(content), _Envelope, strict=False), text
+
+
+def _message(envelope: _Envelope, jobs: list[AnyJobMessage]) -> Message:
     return Message(
         message_id=envelope.message_id,
         message_type=envelope.message_type,
@@ -240,16 +263,18 @@ def decode_message(body: bytes) -> Message:
     )
 
 
-def _job_messages(text: str) -> list[AnyJobMessage]:
+def _items(text: Any) -> list[Any]:
+    if not isinstance(text, str):
+        raise msgspec.ValidationError("Expected `str` - at `$.body`")
     items = msgspec.json.decode(text)
     if not isinstance(items, list):
         raise msgspec.ValidationError("Expected `array` - at `$.body`")
-    jobs: list[AnyJobMessage] = []
-    for item in items:
-        kind = _KINDS.get(str(item.get("messageType"))) if isinstance(item, dict) else None
-        if kind is not None:
-            jobs.append(msgspec.convert(normalize(item), kind, strict=False))
-    return jobs
+    return items
+
+
+def _job_message(item: Any) -> AnyJobMessage | None:
+    kind = _KINDS.get(str(item.get("messageType"))) if isinstance(item, dict) else None
+    return None if kind is None else msgspec.convert(normalize(item), kind, strict=False)
 
 
 def normalize(value: Any, key: str = "") -> Any:

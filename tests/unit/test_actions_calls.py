@@ -181,6 +181,26 @@ async def test_a_bare_404_never_says_that_something_is_gone() -> None:
 
 
 @simulated
+async def test_any_409_on_opening_a_session_means_that_another_one_is_open() -> None:
+    script = Script(HttpResponse(409, {}, b"held by somebody"))
+    with pytest.raises(SessionConflict, match="held by somebody"):
+        await client(script).create_message_session(1, "me")
+    assert len(script.requests) == 1
+
+
+@simulated
+async def test_a_message_with_a_job_that_cannot_be_read_is_not_asked_for_for_ever() -> None:
+    good = {"messageType": "JobStarted", "runnerId": 5}
+    bad = {"messageType": "JobStarted", "runnerId": "five"}
+    envelope = {"messageId": 9, "messageType": "RunnerScaleSetJobMessages"}
+    script = Script(ok({**envelope, "body": json.dumps([bad, good])}))
+    message = await client(script).get_message(SESSION, 0, 1)
+    assert message is not None
+    assert (message.message_id, [job.runner_id for job in message.started]) == (9, [5])
+    assert len(script.requests) == 1
+
+
+@simulated
 async def test_plain_text_and_html_errors_are_readable() -> None:
     script = Script(
         HttpResponse(400, {}, b"  plain\n words "), HttpResponse(403, {}, b"<html>x</html>")

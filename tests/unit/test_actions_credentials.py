@@ -71,6 +71,17 @@ def test_an_app_key_on_one_line_with_escaped_line_breaks_is_understood() -> None
     assert app_token(credentials, NOW).count(".") == 2
 
 
+@pytest.mark.parametrize("form", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8])
+@pytest.mark.parametrize("line_break", ["\r\n", "\r", "\\r\\n", "\\n", "\n    "])
+def test_an_app_key_with_the_line_breaks_of_other_systems_is_understood(
+    form: PrivateFormat, line_break: str
+) -> None:
+    text = f"\ufeff{pem(form)}\n".replace("\n", line_break)
+    credentials = credentials_from_mapping(app_keys(text))
+    assert isinstance(credentials, GitHubApp)
+    assert app_token(credentials, NOW).count(".") == 2
+
+
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [

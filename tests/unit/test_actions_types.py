@@ -20,7 +20,7 @@ from arc_controller.actions import (
     RunnerScaleSet,
     RunnerSetting,
 )
-from arc_controller.actions.types import decode, decode_list, decode_message
+from arc_controller.actions.types import decode, decode_list, decode_message, readable_part
 
 
 def message(*jobs: object, **envelope: object) -> bytes:
@@ -123,6 +123,23 @@ def test_unknown_fields_are_ignored_and_nulls_are_absent() -> None:
 def test_a_malformed_message_is_a_decode_error(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_message(body)
+
+
+def test_what_can_be_read_of_a_message_with_a_malformed_job_is_kept() -> None:
+    read = readable_part(
+        message(
+            {"messageType": "JobStarted", "runnerId": "five"},
+            {"messageType": "JobStarted", "runnerId": 6},
+            "no object",
+        )
+    )
+    assert read.jobs == [JobStarted(runner_id=6)]
+    for body in ("[{", "{}", 7):
+        assert readable_part(message(body=body)).jobs == []
+        assert readable_part(message(body=body)).message_id == read.message_id
+    for cut in (b"", b"[]", b'{"messageId": 1', b'{"body": "[]"}'):
+        with pytest.raises(msgspec.DecodeError):
+            readable_part(cut)
 
 
 @pytest.mark.parametrize("setting", ["RunnerSetting", "runnerSetting"])
