@@ -5,7 +5,7 @@ Objects and access
     `scheme`        kind ↔ class ↔ REST path
     `transport`     bytes in, bytes out; all that the rest knows of the network
     `http`          the transport over HTTP, configured by
-                    `officialclient` (kubeconfigs) or `incluster` (a pod's own token),
+                    `officialclient` with `kubeconfig`, or `incluster` (a pod's own token),
                     with `sessions`, `retries`, `ratelimit`, `httpmetrics`
     `client`        `Reader`, `Writer`, `Client`: get, list, create, patch, delete
     `errors`        what an API server refuses

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import structlog
@@ -20,11 +20,7 @@ from yarl import URL
 
 import arc_controller
 from arc_controller.runtime import sessions
-from arc_controller.runtime.errors import (
-    ConfigurationError,
-    TransportError,
-    error_from_response,
-)
+from arc_controller.runtime.errors import TransportError, error_from_response
 from arc_controller.runtime.ratelimit import TokenBucket
 from arc_controller.runtime.retries import Call, NoAnswer, RetryPolicy
 from arc_controller.runtime.transport import Response
@@ -123,7 +119,7 @@ class HttpTransport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent or f"arc_controller/{arc_controller.__version__}",
         }
-        self._metrics = _metrics(registry, _host_of(connection.url))
+        self._metrics = _metrics(registry, sessions.host_of(connection.url))
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._closed = False
@@ -351,20 +347,6 @@ async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[by
     except (aiohttp.ClientError, OSError) as error:
         raise TransportError(f"{call}: the connection broke: {NoAnswer(error)}") from error
     # What is left is half an event: the server ends each with a newline.
-
-
-def _host_of(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # such as a port that is none
-        usable = False
-    if not usable or any(char.isspace() for char in url):
-        shown = repr(url) if "@" not in url else "(with a password)"
-        raise ConfigurationError(
-            f"the API server's URL {shown} cannot be used: write https://host or https://host:port"
-        )
-    return parts.netloc
 
 
 def _metrics(registry: CollectorRegistry | None, host: str) -> TransportMetrics | None:

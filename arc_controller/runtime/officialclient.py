@@ -14,10 +14,12 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
+import ssl
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -27,9 +29,14 @@ import structlog
 
 from arc_controller.runtime import sessions
 from arc_controller.runtime.errors import ConfigurationError
+from arc_controller.runtime.kubeconfig import choose
 
 REFRESH_SECONDS = 60.0
 """So often the official client is asked whether credentials expired and files changed."""
+RENEW_SECONDS = 30.0
+"""Getting fresh credentials may take so long; a request or two wait for it."""
+PATIENCE_SECONDS = 10.0
+LONGEST_REASON = 300
 
 _log = structlog.get_logger(__name__)
 
@@ -39,24 +46,70 @@ async def connect(kubeconfig: str | None, context: str | None = None) -> Officia
 
     Raises `ConfigurationError`.
     """
+    choice = choose(kubeconfig, context) if kubeconfig is not None else None
     official = _load()
     configuration = official.Configuration()
     loader = None
     try:
-        if kubeconfig is None:
+        if choice is None:
             official.load_incluster_config(client_configuration=configuration)
-        else:
+            return OfficialConnection(official, configuration)
+        with _last_words() as words, _patience(choice.plugin):
             # Renewed tokens stay in memory: the file belongs to the user.
             loader = await official.load_kube_config(
-                config_file=kubeconfig,
-                context=context,
+                config_file=choice.files,
+                context=choice.context,
                 client_configuration=configuration,
                 persist_config=False,
             )
-        return OfficialConnection(official, configuration, loader)
+        if choice.plugin and not configuration.api_key and not configuration.cert_file:
+            reason = words[-1] if words else "it says nothing"
+            raise ConfigurationError(
+                f"the exec plugin {choice.plugin!r} of user {choice.user!r} gave no credentials: "
+                f"{reason[:LONGEST_REASON]}"
+            )
+        return OfficialConnection(official, configuration, loader, redact=choice.redacted)
     except Exception as error:  # Whatever it met: there is no configuration.
-        source = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
-        raise ConfigurationError(f"{source} cannot be used: {error}") from error
+        source, reason = "the pod's service account", str(error) or type(error).__name__
+        if choice is not None:
+            source, reason = f"kubeconfig {kubeconfig}", choice.redacted(reason)
+        if isinstance(error, ssl.SSLError):
+            reason = f"a certificate or key cannot be loaded: {reason}"
+        # Not chained: the official client's errors may quote credentials.
+        raise ConfigurationError(f"{source} cannot be used: {reason}") from None
+
+
+@contextlib.contextmanager
+def _patience(plugin: str) -> Iterator[None]:
+    """Say what is waited for: a plugin may wait for somebody to log in."""
+    if not plugin:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(
+        PATIENCE_SECONDS, lambda: _log.warning("waiting for an exec plugin", command=plugin)
+    )
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _last_words() -> Iterator[list[str]]:
+    """What the official client logs: it says so, and raises nothing, when a plugin fails."""
+    words: list[str] = []
+
+    class Listen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            words.append(record.getMessage())
+
+    logger, listener = logging.getLogger("kubernetes.aio.config.kube_config"), Listen(logging.ERROR)
+    logger.addHandler(listener)
+    try:
+        yield words
+    finally:
+        logger.removeHandler(listener)
 
 
 def find_kubeconfig(explicit: str | None = None) -> str | None:
@@ -91,7 +144,15 @@ class OfficialConnection:
     where the configuration itself has a hook that reads the token file again.
     """
 
-    def __init__(self, official: OfficialClient, configuration: Any, loader: Any = None) -> None:
+    def __init__(
+        self,
+        official: OfficialClient,
+        configuration: Any,
+        loader: Any = None,
+        *,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._redact = redact
         self._configuration = configuration
         self._loader = loader
         self._rest = _rest_client(official, configuration)
@@ -143,9 +204,11 @@ class OfficialConnection:
 
     async def _reload(self) -> None:
         try:
-            await self._loader.load_and_set(self._configuration)
+            async with asyncio.timeout(RENEW_SECONDS):  # A plugin may hang, or wait for somebody.
+                await self._loader.load_and_set(self._configuration)
         except Exception as error:  # The old credentials may still be good.
-            _log.warning("credentials were not renewed", error=str(error))
+            reason = str(error) or f"no answer in {RENEW_SECONDS:g} s"
+            _log.warning("credentials were not renewed", error=self._redact(reason))
         self._reload_certificate()
 
     def _credentials(self) -> tuple[str, object]:

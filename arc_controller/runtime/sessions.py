@@ -9,6 +9,8 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
+from arc_controller.runtime.errors import ConfigurationError
+
 KEEP_ALIVE_SECONDS = 60.0
 """An idle connection is closed after this: before the API server does it (90 s), which would break
 a request that is being sent at that moment."""
@@ -36,6 +38,24 @@ def session_options() -> dict[str, Any]:
         "cookie_jar": aiohttp.DummyCookieJar(),
         "read_bufsize": READ_BUFFER,
     }
+
+
+def host_of(url: str, what: str = "the API server's URL") -> str:
+    """``host:port``. Raises `ConfigurationError` if nobody can be reached at the URL.
+
+    A URL with a password is not quoted.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # such as a port that is none
+        usable = False
+    if not usable or any(char.isspace() for char in url):
+        shown = repr(url) if "@" not in url else "(with a password)"
+        raise ConfigurationError(
+            f"{what} {shown} cannot be used: write https://host or https://host:port"
+        )
+    return parts.netloc
 
 
 def environment_proxy(url: str) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from arc_controller.runtime import officialclient
 from arc_controller.runtime.errors import ConfigurationError, TransportError
@@ -115,7 +116,7 @@ async def test_verification_may_be_turned_off(tmp_path: Path) -> None:
 
 async def test_another_context_may_be_asked_for(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "config", {"token": "t"})
-    with pytest.raises(ConfigurationError, match="Expected object with name other"):
+    with pytest.raises(ConfigurationError, match="there is no context 'other'"):
         await officialclient.connect(path, "other")
     assert (await officialclient.connect(path, "one")).url == "https://api.invalid:6443"
 
@@ -179,6 +180,55 @@ async def test_a_plugin_that_fails_leaves_the_old_token(tmp_path: Path) -> None:
     (tmp_path / "plugin").write_text("#!/bin/sh\nexit 1\n")
     assert await connection.authorization() == "Bearer token-1"
     assert not await connection.renew()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (None, "No such file or directory"),
+        ("echo please log in >&2; exit 1", "please log in"),
+        ("echo nonsense", "failed to decode process output"),
+        ("true", "failed to decode process output"),
+        ("""echo '{"apiVersion":"a/v1","kind":"ExecCredential"}'""", "missing key 'status'"),
+    ],
+)
+async def test_a_plugin_without_credentials_is_no_configuration(
+    tmp_path: Path, script: str | None, reason: str
+) -> None:
+    """The official client only logs it, and goes on as nobody."""
+    path = tmp_path / "plugin"
+    if script is not None:
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    user = {"exec": {"apiVersion": "a/v1", "command": str(path)}}
+    with pytest.raises(ConfigurationError, match=rf"plugin' of user 'u' gave no cred.*{reason}"):
+        await connect(tmp_path, user)
+
+
+async def test_a_plugin_that_hangs_is_given_up_and_the_old_token_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked first would wait for ever, and with it a reconcile."""
+    connection = await connect(tmp_path, plugin(tmp_path, expires="2020-01-01T00:00:00Z"))
+    (tmp_path / "plugin").write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr(officialclient, "RENEW_SECONDS", 0.1)
+    with capture_logs() as logs:
+        assert await connection.authorization() == "Bearer token-1"
+        assert not await connection.renew()
+    assert [line["error"] for line in logs] == ["no answer in 0.1 s"] * 2
+
+
+async def test_the_current_context_of_the_first_file_counts(tmp_path: Path) -> None:
+    """As for kubectl: the official client alone would take the last one's, another cluster."""
+    first = kubeconfig(tmp_path / "first", {"token": "t"}, "https://first.invalid")
+    second = {
+        "current-context": "two",
+        "clusters": [{"name": "d", "cluster": {"server": "https://second.invalid"}}],
+        "contexts": [{"name": "two", "context": {"cluster": "d", "user": "u"}}],
+    }
+    (tmp_path / "second").write_text(yaml.safe_dump(second))
+    connection = await officialclient.connect(f"{first}{os.pathsep}{tmp_path / 'second'}")
+    assert connection.url == "https://first.invalid"
 
 
 async def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
