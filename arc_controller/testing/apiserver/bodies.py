@@ -10,6 +10,7 @@ from arc_controller.testing.apiserver import errors
 from arc_controller.testing.apiserver.messages import Object, Request, decode_json, json_type
 from arc_controller.testing.apiserver.protobuf import decode_protobuf
 from arc_controller.testing.apiserver.resources import Resource
+from arc_controller.testing.apiserver.types import core_name
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ACCEPTED = ("application/json", "application/yaml", PROTOBUF)
@@ -104,6 +105,12 @@ def check_kind(body: Object, resource: Resource) -> None:
         name = (body.get("metadata") or {}).get("name") or ""
         problem = errors.invalid_value("kind", kind, f"must be {resource.kind}")
         raise errors.invalid(resource.group, str(kind), name, [problem])
+    if not core_name(resource.group, resource.version, str(kind)):
+        raise errors.bad_request(
+            f"{kind} in version {errors.go_quote(resource.version)} cannot be handled as a "
+            f"{resource.kind}: no kind {errors.go_quote(str(kind))} is registered for version "
+            f'{errors.go_quote(resource.api_version)} in scheme "pkg/runtime/scheme.go:111"'
+        )
     given, wanted = f"{resource.version}.{kind}", f"{resource.group or 'core'}.{resource.kind}"
     raise errors.bad_request(
         f"{kind} in version {errors.go_quote(resource.version)} cannot be handled as a "

@@ -159,6 +159,7 @@ class ServiceStrategy(Strategy):
 
 class LeaseStrategy(Strategy):
     unconditional_update = False
+    validates_metadata_again = False
     create_on_update = True
 
     def validate(self, obj: Object) -> list[FieldError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from arc_controller.testing.apiserver.decode import Decoder
@@ -133,6 +134,7 @@ class CustomStrategy(Strategy):
     """Custom resources: rules come from the schema of their version."""
 
     unconditional_update = False
+    validates_metadata_again = False
     counts_generation = True
     status_takes_metadata = False
 
@@ -195,7 +197,11 @@ class CustomStrategy(Strategy):
         return validate(self.schema, obj, old) + self._scale_problems(obj)
 
     def validate_status(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate(self.schema, obj, old)
+        """The real server looks at the status alone, and words its paths from there."""
+        return [
+            replace(each, detail=each.detail.removeprefix("status."))
+            for each in validate(self.schema, obj, old)
+        ]
 
     def spec_changed(self, obj: Object, old: Object) -> bool:
         ignored = {"metadata", "status"} if self._has_status else {"metadata"}

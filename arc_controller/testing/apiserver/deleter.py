@@ -41,7 +41,11 @@ def parse_options(body: Object, query: dict[str, str]) -> DeleteOptions:
             "propagationPolicy", policy, ("Foreground", "Background", "Orphan", "nil")
         )
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", [problem])
-    if orphan is not None and not policy:
+    if orphan is not None and policy:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        problem = errors.invalid_value("propagationPolicy", policy, why)
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", [problem])
+    if orphan is not None:
         policy = "Orphan" if orphan else "Background"
     return DeleteOptions(
         grace_period=None if grace is None else int(grace),

@@ -326,7 +326,11 @@ def describe(steps: Sequence[Step], difference: Difference) -> str:
 def normal(value: Any, key: str = "") -> Any:
     """The value without what two runs never share."""
     if isinstance(value, dict):
-        return {name: normal(each, name) for name, each in sorted(value.items())}
+        return {
+            _UID.sub("UID", name): normal(each, name)
+            for name, each in sorted(value.items())
+            if name != "columnDefinitions"
+        } | _columns(value)
     if isinstance(value, list):
         items = [normal(each, "cell" if key == "cells" else "") for each in value]
         return sorted(items, key=str) if key in ("causes", "managedFields") else items
@@ -351,6 +355,18 @@ def normal(value: Any, key: str = "") -> Any:
     return text
 
 
+def _columns(value: Object) -> Object:
+    """The columns of a table without their descriptions: those of built-in kinds are not kept."""
+    if value.get("kind") != "Table":
+        return {}
+    return {
+        "columnDefinitions": [
+            {key: each for key, each in column.items() if key != "description"}
+            for column in value.get("columnDefinitions") or ()
+        ]
+    }
+
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"\d+s|<invalid>")
 _GENERATED = re.compile(r"\b(g\d+-)[a-z0-9]{5}\b")
@@ -371,6 +387,10 @@ KNOWN: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
         "an apply that leaves a struct of a custom resource empty makes it null on the real "
         "server, which its schema then refuses",
         lambda each: _says(each, r"in body must be of type object: \"null\""),
+    ),
+    (
+        "malformed JSON is explained by another parser",
+        lambda each: _says(each, "json parse error") or _says(each, "body as JSON"),
     ),
     (
         "strategic patches with a value of the wrong type are worded by another Go library",

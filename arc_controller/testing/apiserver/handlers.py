@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from arc_controller.testing.apiserver import bodies, errors, negotiate, patching, reader
 from arc_controller.testing.apiserver.authn import Authenticator
 from arc_controller.testing.apiserver.authz import attributes_of
+from arc_controller.testing.apiserver.decode import DecodeError, Decoder
 from arc_controller.testing.apiserver.deleter import Deleter, parse_options
 from arc_controller.testing.apiserver.messages import (
     JSON,
@@ -29,6 +30,7 @@ from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.subresources import Subresources
 from arc_controller.testing.apiserver.table import TableMaker
 from arc_controller.testing.apiserver.tokens import TokenIssuer
+from arc_controller.testing.apiserver.types import META, core_node
 from arc_controller.testing.apiserver.watch import Watch, encoded
 from arc_controller.testing.apiserver.writer import Writer, check_identity
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _WATCH_HEADERS = {"Content-Type": JSON}
 _MIN_WATCH_SECONDS = 1800
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 _COLLECTION_VERBS = ("list", "watch", "deletecollection")
 
 
@@ -90,7 +93,8 @@ class Handlers:
             return self._reviews.answer(request, info)
         resource = self._resources.find(info.group, info.version, info.plural)
         if resource is None:
-            if self._resources.in_version(info.group, info.version) and not info.group:
+            served = self._resources.in_version(info.group, info.version)
+            if any(not each.custom for each in served):
                 raise errors.no_such_resource()
             return text_response(404, "404 page not found\n")
         info.resource = resource
@@ -111,6 +115,8 @@ class Handlers:
             raise errors.no_such_resource()
         elif not info.namespace and info.verb not in ("list", "watch"):
             raise errors.method_not_allowed()
+        if resource.custom and not info.name and info.verb in ("update", "patch"):
+            raise errors.bad_request("name must be provided")
         if bool(info.name) is (info.verb == "create") and info.verb not in _COLLECTION_VERBS:
             raise errors.method_not_allowed()
         try:
@@ -295,15 +301,22 @@ def make_call(writer: Writer, request: Request, info: RequestInfo) -> Call:
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
         problem = errors.not_supported("dryRun", [dry_run], ("All",))
-        kind = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-        raise errors.invalid("meta.k8s.io", kind.get(info.verb, "DeleteOptions"), "", [problem])
+        kind = _OPTIONS.get(info.verb, "DeleteOptions")
+        raise errors.invalid("meta.k8s.io", kind, "", [problem])
+    validation = query.get("fieldValidation", "")
+    if validation not in ("", "Ignore", "Strict", "Warn"):
+        problem = errors.not_supported(
+            "fieldValidation", validation, ("", "Ignore", "Strict", "Warn")
+        )
+        kind = _OPTIONS.get(info.verb, "DeleteOptions")
+        raise errors.invalid("meta.k8s.io", kind, "", [problem])
     manager = query.get("fieldManager", "") or info.user_agent.partition("/")[0]
     assert info.user is not None
     info.call = Call(
         now=writer.timestamp(),
         user=info.user,
         dry_run=bool(dry_run),
-        field_validation=query.get("fieldValidation", ""),
+        field_validation=validation,
         manager=manager or "unknown",
     )
     return info.call
@@ -319,6 +332,10 @@ def _options_body(request: Request) -> Object:
     body = bodies.decode_body(request)
     if not isinstance(body, dict):
         raise errors.bad_request("the body must be DeleteOptions")
+    try:
+        Decoder().conform(core_node(f"{META}DeleteOptions"), body, None, "")
+    except DecodeError as error:
+        raise errors.bad_request(str(error)) from None
     return body
 
 

@@ -40,6 +40,9 @@ def patch(
     kind = bodies.media_type(request)
     supported = _CUSTOM_TYPES if resource.custom else PATCH_TYPES
     if kind not in supported:
+        if not resource.custom:
+            message = "415: Unsupported Media Type"
+            raise errors.StatusError(415, "UnsupportedMediaType", message, {})
         raise errors.unsupported_media_type(supported)
     if kind == APPLY:
         return _apply(writer, call, request, info, resource)
@@ -85,7 +88,7 @@ def _apply(
     config = bodies.decode_yaml(request.body)
     if not isinstance(config, dict):
         raise errors.bad_request("error decoding YAML: the patch must be an object")
-    bodies.check_kind(config, resource)
+    _check_kind(config, resource)
     if resource.convert_in is not None:
         config = resource.convert_in(config)
     _check_declared(writer, resource, config, info)
@@ -113,28 +116,46 @@ def _apply(
                 "uid mismatch: the provided object "
                 f"specified uid {config['metadata']['uid']}, and no existing object was found",
             )
-        return writer.create(call, resource, info.namespace, merged(None)), True
+        made = merged(None)
+        made["metadata"].pop("resourceVersion", None)
+        return writer.create(call, resource, info.namespace, made), True
     stored = writer.update(
         call, resource, info.namespace, info.name, merged, subresource=info.subresource
     )
     return stored, False
 
 
+def _check_kind(config: Object, resource: Resource) -> None:
+    kind, api_version = config.get("kind"), config.get("apiVersion")
+    if (kind, api_version) == (resource.kind, resource.api_version):
+        return
+    shown = api_version if isinstance(api_version, str) else ""
+    version = shown if "/" in shown else f"/{shown}"
+    name = kind if isinstance(kind, str) else ""
+    raise errors.bad_request(f"invalid object type: {version}, Kind={name}")
+
+
 def _check_declared(writer: Writer, resource: Resource, config: Object, info: RequestInfo) -> None:
     """An applied configuration may only have fields that the type declares."""
-    probe: Any = decode_json(encode_json({"metadata": {}, **config}))
+    meta = config.get("metadata")
+    meta = meta if isinstance(meta, dict) else {}
+    namespace, name = (
+        each if isinstance(each, str) else ""
+        for each in (meta.get("namespace", ""), meta.get("name", info.name))
+    )
     what = (
-        f"failed to create typed patch object ({probe['metadata'].get('namespace', '')}/"
-        f"{info.name}; "
+        f"failed to create typed patch object ({namespace}/{name}; "
         f"{resource.api_version}, Kind={resource.kind}): "
     )
+    misfits = _misfits(writer.fields.node(resource), config, "")
+    if misfits:
+        raise errors.internal(what + "\n".join(misfits))
+    probe: Any = decode_json(encode_json({"metadata": {}, **config}))
     try:
         unknown = resource.strategy.conform(probe, None, writer.fields.node(resource))
     except DecodeError as error:
         raise errors.internal(f"{what}{error}") from None
     problems = [f".{each}: field not declared in schema" for each in unknown]
-    if resource.custom:
-        problems += _misfits(writer.fields.node(resource), config, "")
     if problems:
         raise errors.internal(what + "\n".join(problems))
 
@@ -171,7 +192,19 @@ def _misfits(node: Node, value: Any, path: str) -> list[str]:
     fits = isinstance(value, types) and (node.type == "boolean" or not isinstance(value, bool))
     if not wanted or fits:
         return []
+    if node.type in ("string", "boolean"):
+        return [f"{path}: expected {wanted}, got &value.valueUnstructured{{Value:{_go(value)}}}"]
     return [f"{path}: expected {wanted}, got {_go_kind(value)}"]
+
+
+def _go(value: Any) -> str:
+    """A value as Go's %#v prints it."""
+    if isinstance(value, dict):
+        inside = ", ".join(f"{errors.go_quote(key)}:{_go(each)}" for key, each in value.items())
+        return f"map[string]interface {{}}{{{inside}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(_go(each) for each in value)}}}"
+    return errors.go_value(value)
 
 
 def _go_kind(value: Any) -> str:

@@ -79,7 +79,7 @@ def read_page(store: Store, resource: Resource, wanted: Filter, query: dict[str,
     token = query.get("continue", "")
     match = query.get("resourceVersionMatch", "")
     asked = query.get("resourceVersion", "")
-    limit = _limit(query)
+    limit = _number(query, "limit")
     _check_match(asked, match, token)
     start = ""
     revision = store.revision
@@ -134,9 +134,9 @@ def open_watch(
     bookmarks = _flag(query, "allowWatchBookmarks")
     initial = _flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
     _check_watch(initial, match)
-    number = parse_version(asked)
-    seconds = query.get("timeoutSeconds", "")
-    timeout = float(seconds) if seconds and float(seconds) > 0 else default_timeout()
+    number = _watch_version(asked)
+    seconds = _number(query, "timeoutSeconds")
+    timeout = float(seconds) if seconds > 0 else default_timeout()
     watch = Watch(
         store,
         resource,
@@ -176,6 +176,14 @@ def parse_version(text: str) -> int:
     return int(text)
 
 
+def _watch_version(text: str) -> int:
+    try:
+        return parse_version(text)
+    except errors.StatusError as error:
+        message = error.message.removeprefix("invalid resource version: ")
+        raise errors.internal(message) from None
+
+
 def encode_list(
     resource: Resource, page: Page, items: list[bytes], *, partial: bool = False
 ) -> bytes:
@@ -183,6 +191,10 @@ def encode_list(
     kind = "PartialObjectMetadataList" if partial else resource.list_kind_name
     api_version = "meta.k8s.io/v1" if partial else resource.api_version
     metadata = list_metadata(page)
+    if partial and not items:
+        return encode_json(
+            {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": None}
+        )
     if resource.custom and not partial:
         metadata = {"continue": "", **metadata}
     return b"".join(
@@ -240,8 +252,8 @@ def _decode_token(token: str) -> tuple[int, str]:
         ) from None
 
 
-def _limit(query: dict[str, str]) -> int:
-    text = query.get("limit", "")
+def _number(query: dict[str, str], name: str) -> int:
+    text = query.get(name, "")
     if not text:
         return 0
     try:
@@ -277,11 +289,18 @@ def _check_match(asked: str, match: str, token: str) -> None:
 def _check_watch(initial: bool | None, match: str) -> None:
     problem = None
     if initial is not None and match != "NotOlderThan":
-        problem = errors.forbidden_value(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )
-    elif initial is None and match:
+        problems = [
+            errors.forbidden_value(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+        ]
+        if match:
+            problems.append(
+                errors.not_supported("resourceVersionMatch", match, ("NotOlderThan",))
+            )
+        raise errors.invalid("meta.k8s.io", "ListOptions", "", problems)
+    if initial is None and match:
         problem = errors.forbidden_value(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",

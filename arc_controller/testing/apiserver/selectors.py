@@ -101,7 +101,8 @@ class _Parser:
         expects_value = True
         while (token := self._take()) != ")":
             if not token:
-                raise self._error("found '', expected: ',' or ')'")
+                wanted = "',', ')' or identifier" if expects_value and not values else "',' or ')'"
+                raise self._error(f"found '', expected: {wanted}")
             if token == ",":
                 if expects_value:
                     values.add("")

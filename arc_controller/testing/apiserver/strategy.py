@@ -51,6 +51,8 @@ class Strategy:
     """A deletion that finalizers hold shows a grace period of 0."""
     counts_generation = False
     """`metadata.generation` follows the spec."""
+    validates_metadata_again = True
+    """Updates check labels, annotations, owners and finalizers twice, and both checks report."""
     status_takes_metadata = True
     """An update of `status` may change labels and annotations too."""
 

@@ -100,7 +100,9 @@ class Watch:
                 self._push(self._frame("ADDED", stored))
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> None:
-        meta: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+        meta: Object = {"resourceVersion": str(revision)}
+        if self._encode is None:
+            meta["creationTimestamp"] = None
         if initial_events_end:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
         obj: Object = {

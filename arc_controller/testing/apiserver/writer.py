@@ -14,7 +14,7 @@ from typing import Any, Literal
 from arc_controller.testing.apiserver import errors, metadata
 from arc_controller.testing.apiserver.decode import DecodeError
 from arc_controller.testing.apiserver.managed import FieldManager
-from arc_controller.testing.apiserver.messages import Object, encode_json
+from arc_controller.testing.apiserver.messages import Object, encode_json, json_type
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.store import Store, Stored
 from arc_controller.testing.apiserver.strategy import Call
@@ -155,6 +155,8 @@ class Writer:
         ):
             meta["generation"] = int(meta.get("generation") or 0) + 1
         problems = _metadata_problems(resource, meta)
+        if resource.strategy.validates_metadata_again:
+            problems += problems
         changes = list(metadata.validate_metadata_update(meta, old.obj["metadata"]))
         # The real server checks twice, and both checks report.
         problems += changes + changes
@@ -234,6 +236,18 @@ class Writer:
     def _check_lock(
         self, call: Call, resource: Resource, name: str, meta: Object, old: Object
     ) -> None:
+        uid = meta.get("uid")
+        if uid and uid != old["uid"] and not call.patched:
+            place = f"{resource.group}/{resource.plural}" if resource.custom else resource.plural
+            key = "/".join(part for part in (place, str(old.get("namespace", "")), name) if part)
+            raise errors.conflict(
+                resource.group,
+                resource.plural,
+                name,
+                f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
+                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
+                f"UID in object meta: {old['uid']}",
+            )
         given = meta.get("resourceVersion") or ""
         if not given or given == "0":
             if not resource.strategy.unconditional_update:
@@ -246,15 +260,6 @@ class Writer:
             if not str(given).isdigit():
                 raise errors.internal(f'strconv.ParseUint: parsing "{given}": invalid syntax')
             raise errors.conflict(resource.group, resource.plural, name)
-        uid = meta.get("uid")
-        if uid and uid != old["uid"] and not call.patched:
-            raise errors.conflict(
-                resource.group,
-                resource.plural,
-                name,
-                f"Precondition failed: UID in precondition: {uid}, "
-                f"UID in object meta: {old['uid']}",
-            )
 
     def _only_status(self, resource: Resource, obj: Object, old: Stored) -> Object:
         """What an update of `status` may change: the status, and for core kinds the metadata."""
@@ -306,7 +311,12 @@ def _ordered(resource: Resource, body: Object) -> Object:
     """kind, apiVersion and metadata first: encoded objects then share their beginning."""
     meta = body.get("metadata")
     if meta is not None and not isinstance(meta, dict):
-        raise errors.bad_request("metadata: Invalid value: must be an object")
+        what = f"{resource.kind} in version {errors.go_quote(resource.version)}"
+        where = "value" if resource.custom else f"struct field {resource.kind}.metadata"
+        raise errors.bad_request(
+            f"{what} cannot be handled as a {resource.kind}: json: cannot unmarshal "
+            f"{json_type(meta)} into Go {where} of type v1.ObjectMeta"
+        )
     obj: Object = {
         "kind": body.get("kind") or resource.kind,
         "apiVersion": body.get("apiVersion") or resource.api_version,
@@ -338,10 +348,11 @@ def _carry_over(meta: Object, old: Object) -> None:
     """What a client cannot change, taken from what is stored."""
     if not meta.get("uid"):
         meta["uid"] = old["uid"]
-    for key in ("creationTimestamp", "generation", "deletionTimestamp"):
+    for key in ("creationTimestamp", "generation"):
         _take(meta, old, key)
-    if meta.get("deletionGracePeriodSeconds") is None:
-        _take(meta, old, "deletionGracePeriodSeconds")
+    for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if meta.get(key) is None:
+            _take(meta, old, key)
     for key in ("selfLink",):
         meta.pop(key, None)
     for key in [key for key, value in meta.items() if value is None]:
