@@ -8,7 +8,7 @@ from typing import Any, Generic
 import msgspec
 
 from arc_controller.runtime.client import StatusWriter, Writer
-from arc_controller.runtime.objects import K, to_builtins
+from arc_controller.runtime.objects import K
 
 Patch = dict[str, Any]
 
@@ -125,7 +125,11 @@ class LazyCopy(Generic[K]):
     def _changes(self) -> Patch:
         if self._copy is None:
             return {}
-        before, after = msgspec.json.decode(self._snapshot), to_builtins(self._copy)
+        old, new = _fields(self._snapshot), _fields(msgspec.json.encode(self._copy))
+        # Equal bytes are equal fields: most of an object, its spec above all, is never looked into.
+        changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        before = {name: msgspec.json.decode(old[name]) for name in changed if name in old}
+        after = {name: msgspec.json.decode(new[name]) for name in changed if name in new}
         _show_emptied_maps(self._copy, before, after)
         return merge_patch(before, after)
 
@@ -147,6 +151,9 @@ class LazyCopy(Generic[K]):
             self._snapshot = msgspec.json.encode(answer)
             merged = apply_merge_patch(msgspec.json.decode(self._snapshot), pending)
             self._copy = msgspec.convert(merged, type(answer))
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _show_emptied_maps(obj: msgspec.Struct, before: Any, after: Any) -> None:
