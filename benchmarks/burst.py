@@ -119,8 +119,12 @@ def _shared(burst: Burst, program: str) -> int:
     return sum(count for kind, count in kinds.items() if kind not in PER_RUNNER)
 
 
-def rows(bursts: Sequence[Burst]) -> Iterator[Row]:
-    """The table: one column for each burst."""
+def table_of(bursts: Sequence[Burst]) -> str:
+    """All of it, with one column for each burst."""
+    return table(_rows(bursts))
+
+
+def _rows(bursts: Sequence[Burst]) -> Iterator[Row]:
 
     def row(name: str, show: str, values: Sequence[float]) -> Row:
         return Row(name, [format(value, show) for value in values])
@@ -198,7 +202,7 @@ async def _main(options: argparse.Namespace) -> int:
     for plan in plans(options):
         bursts.append(await measure(plan))
     held = [budget for burst in bursts for budget in budgets(burst)]
-    print(table(rows(bursts)))
+    print(table_of(bursts))
     print()
     for budget in held:
         word = "kept  " if budget.is_kept else "BROKEN"

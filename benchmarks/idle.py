@@ -49,7 +49,9 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
         return not self.writes and self.cpu_share <= CORE_SHARE
 
 
-async def measure(scale_sets: int, seconds: float, seed: int = 1) -> Idle:
+async def measure(
+    scale_sets: int, seconds: float, *, settling: float = SETTLING, seed: int = 1
+) -> Idle:
     """Start everything, wait until it is quiet, and watch the manager for so many seconds."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
@@ -61,7 +63,7 @@ async def measure(scale_sets: int, seconds: float, seed: int = 1) -> Idle:
             world.apply_scale_set(10, f"set-{number:03}")
         while _polling(world) < scale_sets:
             await _step(manager)
-        await _until_quiet(world, manager)
+        await _until_quiet(world, manager, settling)
 
         before, requests, started = usage(manager.pid), _requests(world), _time()
         while _time() < started + seconds:
@@ -79,9 +81,9 @@ async def measure(scale_sets: int, seconds: float, seed: int = 1) -> Idle:
         )
 
 
-async def _until_quiet(world: World, manager: ManagerProcess) -> None:
+async def _until_quiet(world: World, manager: ManagerProcess, settling: float) -> None:
     writes, since = -1, _time()
-    while _time() - since < SETTLING:
+    while _time() - since < settling:
         sent = _requests(world)
         now = sum(n for kind, n in sent.items() if kind.split()[0] not in READS)
         if now != writes:
