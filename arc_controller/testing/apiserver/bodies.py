@@ -74,8 +74,18 @@ def decode_object(request: Request, resource: Resource) -> Object:
         )
     if resource.custom and not body.get("kind"):
         shown = request.body.decode(errors="replace")
+        if "fieldValidation=Ignore" in request.query:
+            raise errors.bad_request(
+                f"{resource.kind} in version {errors.go_quote(resource.version)} cannot be handled "
+                f"as a {resource.kind}: Object 'Kind' is missing in '{shown}'"
+            )
         raise errors.bad_request(f"{unrecognized}Object 'Kind' is missing in '{shown}' ({summary})")
-    check_kind(body, resource)
+    if str(body.get("apiVersion")).count("/") > 1:
+        raise errors.bad_request(
+            f"{unrecognized}unexpected GroupVersion string: {body['apiVersion']} ({summary})"
+        )
+    if request.method != "PUT" or not resource.custom or body["kind"] == resource.kind:
+        check_kind(body, resource)
     return body
 
 
@@ -94,6 +104,13 @@ def check_kind(body: Object, resource: Resource) -> None:
         body["kind"] = kind = resource.kind
     if not api_version and not resource.custom:
         body["apiVersion"] = api_version = resource.api_version
+    group, _, version = str(api_version).rpartition("/")
+    if not resource.custom and not core_name(group, version, str(kind)):
+        raise errors.bad_request(
+            f"{kind} in version {errors.go_quote(version)} cannot be handled as a "
+            f"{resource.kind}: no kind {errors.go_quote(str(kind))} is registered for version "
+            f'{errors.go_quote(str(api_version))} in scheme "pkg/runtime/scheme.go:111"'
+        )
     if api_version != resource.api_version:
         raise errors.bad_request(
             f"the API version in the data ({api_version or ''}) does not match the expected API "
@@ -105,12 +122,6 @@ def check_kind(body: Object, resource: Resource) -> None:
         name = (body.get("metadata") or {}).get("name") or ""
         problem = errors.invalid_value("kind", kind, f"must be {resource.kind}")
         raise errors.invalid(resource.group, str(kind), name, [problem])
-    if not core_name(resource.group, resource.version, str(kind)):
-        raise errors.bad_request(
-            f"{kind} in version {errors.go_quote(resource.version)} cannot be handled as a "
-            f"{resource.kind}: no kind {errors.go_quote(str(kind))} is registered for version "
-            f'{errors.go_quote(resource.api_version)} in scheme "pkg/runtime/scheme.go:111"'
-        )
     given, wanted = f"{resource.version}.{kind}", f"{resource.group or 'core'}.{resource.kind}"
     raise errors.bad_request(
         f"{kind} in version {errors.go_quote(resource.version)} cannot be handled as a "

@@ -15,6 +15,7 @@ from arc_controller.testing.apiserver.messages import Object
 from arc_controller.testing.apiserver.metadata import name_problem_label, name_problem_path_segment
 from arc_controller.testing.apiserver.pods import default_pod_spec
 from arc_controller.testing.apiserver.strategy import Call, Strategy, default_in
+from arc_controller.testing.apiserver.types import Node
 
 _SECRET_LIMIT = 1024 * 1024
 _SECRET_KEYS = {
@@ -67,6 +68,10 @@ class SecretStrategy(Strategy):
             for key in _SECRET_KEYS.get(obj.get("type", ""), ())
             if key not in data
         ]
+        if obj.get("type") == "kubernetes.io/basic-auth" and not {"username", "password"} & set(
+            data
+        ):
+            problems += [required("data[username]"), required("data[password]")]
         size = sum(len(base64.b64decode(value or "")) for value in data.values())
         if size > _SECRET_LIMIT:
             detail = f"may not be more than {_SECRET_LIMIT} bytes"
@@ -239,6 +244,20 @@ class DeploymentStrategy(Strategy):
 class RoleStrategy(Strategy):
     create_on_update = True
 
+    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+        """An empty list of rules is stored as none, but whoever sent it owns it."""
+        empty = obj.get("rules") == []
+        unknown = super().conform(obj, old, node)
+        if empty:
+            obj["rules"] = []
+        return unknown
+
+    def prepare_create(self, obj: Object, call: Call) -> None:
+        obj["rules"] = obj.get("rules") or None
+
+    def prepare_update(self, obj: Object, old: Object, call: Call) -> None:
+        obj["rules"] = obj.get("rules") or None
+
     def validate_name(self, name: str) -> str:
         return name_problem_path_segment(name)
 
@@ -248,7 +267,11 @@ class RoleStrategy(Strategy):
             path = f"rules[{index}]"
             if not rule.get("verbs"):
                 problems.append(required(f"{path}.verbs", "verbs must contain at least one value"))
-            if rule.get("nonResourceURLs"):
+            urls = rule.get("nonResourceURLs")
+            if urls and obj["kind"] == "Role":
+                why = "namespaced rules cannot apply to non-resource URLs"
+                problems.append(invalid_value(f"{path}.nonResourceURLs", urls, why))
+            if urls:
                 continue
             if not rule.get("apiGroups"):
                 problems.append(

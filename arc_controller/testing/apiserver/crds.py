@@ -36,6 +36,7 @@ class CrdStrategy(Strategy):
     """The definitions. They are established at once: nothing here runs behind."""
 
     counts_generation = True
+    qualified_finalizers = False
 
     def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
         return []
@@ -135,6 +136,7 @@ class CustomStrategy(Strategy):
 
     unconditional_update = False
     validates_metadata_again = False
+    qualified_finalizers = False
     counts_generation = True
     status_takes_metadata = False
 
@@ -169,7 +171,7 @@ class CustomStrategy(Strategy):
             f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name to avoid '
             "accidental conflicts with other finalizer writers"
             for each in obj["metadata"].get("finalizers") or ()
-            if "/" not in each and each not in ("orphan", "foregroundDeletion")
+            if each and "/" not in each and each not in ("orphan", "foregroundDeletion")
         ]
 
     def validate(self, obj: Object) -> list[FieldError]:

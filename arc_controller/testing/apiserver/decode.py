@@ -51,7 +51,9 @@ class Decoder:
                     dropped.append(key)
                 continue
             if child is None:
-                if key not in shown:
+                if below is values and below.type == "string" and not below.format:
+                    value[key] = ""
+                elif key not in shown:
                     dropped.append(key)
                 continue
             if key in before and child == before[key]:
@@ -180,4 +182,6 @@ def _go_type(node: Node) -> str:
         return f"map[string]{_go_type(node.values) if node.values is not None else 'interface {}'}"
     if node.type == "integer":
         return node.format or "int64"
+    if node.format == "byte":
+        return "[]uint8"
     return {"boolean": "bool", "number": "float64"}.get(node.type, "string")

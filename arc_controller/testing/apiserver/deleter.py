@@ -41,6 +41,10 @@ def parse_options(body: Object, query: dict[str, str]) -> DeleteOptions:
             "propagationPolicy", policy, ("Foreground", "Background", "Orphan", "nil")
         )
         raise errors.invalid("meta.k8s.io", "DeleteOptions", "", [problem])
+    dry_run = body.get("dryRun")
+    if dry_run and dry_run != ["All"]:
+        problem = errors.not_supported("dryRun", dry_run, ("All",))
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", [problem])
     if orphan is not None and policy:
         why = "orphanDependents and deletionPropagation cannot be both set"
         problem = errors.invalid_value("propagationPolicy", policy, why)

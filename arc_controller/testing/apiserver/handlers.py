@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from arc_controller.testing.apiserver.table import TableMaker
 from arc_controller.testing.apiserver.tokens import TokenIssuer
 from arc_controller.testing.apiserver.types import META, core_node
 from arc_controller.testing.apiserver.watch import Watch, encoded
-from arc_controller.testing.apiserver.writer import Writer, check_identity
+from arc_controller.testing.apiserver.writer import Writer, check_identity, uid_conflict
 
 if TYPE_CHECKING:
     from arc_controller.testing.apiserver.server import LogSource
@@ -117,6 +118,8 @@ class Handlers:
             raise errors.method_not_allowed()
         if resource.custom and not info.name and info.verb in ("update", "patch"):
             raise errors.bad_request("name must be provided")
+        if resource.custom and info.verb == "create":
+            info.name = ""
         if bool(info.name) is (info.verb == "create") and info.verb not in _COLLECTION_VERBS:
             raise errors.method_not_allowed()
         try:
@@ -183,13 +186,21 @@ class Handlers:
     def _update(self, request: Request, info: RequestInfo, resource: Resource) -> Response:
         body = _incoming(resource, bodies.decode_object(request, resource))
         body.setdefault("metadata", {})
-        check_identity(resource, body, info.name)
         call = self._call(request, info)
-        if (
-            resource.strategy.create_on_update
-            and not info.subresource
-            and self._store.read(resource.storage_key, info.namespace, info.name) is None
-        ):
+        missing = self._store.read(resource.storage_key, info.namespace, info.name) is None
+        created = missing and resource.strategy.create_on_update and not info.subresource
+        meta = body["metadata"]
+        if missing or not isinstance(meta, dict) or meta.get("name") != info.name:
+            self._writer.check(
+                replace(call, warnings=[]) if created else call, resource, info.namespace, body
+            )
+        check_identity(resource, body, info.name)
+        if created:
+            version = str(meta.get("resourceVersion") or "0")
+            if not version.isdigit():
+                raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+            if meta.get("uid"):
+                raise uid_conflict(resource, info.namespace, info.name, meta["uid"], "")
             body["metadata"].pop("resourceVersion", None)
             stored = self._writer.create(call, resource, info.namespace, body)
             return self._answer(201, request, resource, stored, call)
@@ -311,6 +322,10 @@ def make_call(writer: Writer, request: Request, info: RequestInfo) -> Call:
         kind = _OPTIONS.get(info.verb, "DeleteOptions")
         raise errors.invalid("meta.k8s.io", kind, "", [problem])
     manager = query.get("fieldManager", "") or info.user_agent.partition("/")[0]
+    if len(query.get("fieldManager", "")) > 128:
+        problem = errors.FieldError("TooLong", "fieldManager", "", "may not be more than 128 bytes")
+        kind = _OPTIONS.get(info.verb, "DeleteOptions")
+        raise errors.invalid("meta.k8s.io", kind, "", [problem])
     assert info.user is not None
     info.call = Call(
         now=writer.timestamp(),

@@ -93,19 +93,25 @@ def name_problem_path_segment(name: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def qualified_name_problem(name: str) -> str:
+def qualified_name_problems(name: str) -> tuple[str, ...]:
+    """All that is wrong with the key of a label or annotation, or with a finalizer."""
+    if name.count("/") > 1:
+        rule = QUALIFIED_MESSAGE.removeprefix("name part ")
+        example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return (f"a qualified name {rule} {example}",)
     prefix, slash, short = name.rpartition("/")
-    if slash:
-        if not prefix:
-            return "prefix part must be non-empty"
-        problem = name_problem_subdomain(prefix)
-        if problem:
-            return f"prefix part {problem}"
+    problems: list[str] = []
+    if slash and not prefix:
+        problems.append("prefix part must be non-empty")
+    elif slash and (problem := name_problem_subdomain(prefix)):
+        problems.append(f"prefix part {problem}")
     if not short:
-        return "name part must be non-empty"
-    if len(short) > 63:
-        return "name part must be no more than 63 bytes"
-    return "" if _QUALIFIED.fullmatch(short) else QUALIFIED_MESSAGE
+        problems.append("name part must be non-empty")
+    elif len(short) > 63:
+        problems.append("name part must be no more than 63 bytes")
+    if not _QUALIFIED.fullmatch(short):
+        problems.append(QUALIFIED_MESSAGE)
+    return tuple(problems)
 
 
 @lru_cache(maxsize=8192)
@@ -136,9 +142,10 @@ def validate_metadata(metadata: Object, path: str = "metadata") -> list[FieldErr
 def validate_labels(labels: dict[str, str], path: str) -> list[FieldError]:
     problems: list[FieldError] = []
     for key, value in labels.items():
-        problem = qualified_name_problem(key)
-        if problem:
-            problems.append(invalid_value(path, key, problem))
+        problems += [
+            invalid_value(path, key, each.replace("a qualified name", "a valid label key"))
+            for each in qualified_name_problems(key)
+        ]
         problem = label_value_problem(value)
         if problem:
             problems.append(invalid_value(path, value, problem))
@@ -149,9 +156,8 @@ def validate_annotations(annotations: dict[str, str], path: str) -> list[FieldEr
     problems: list[FieldError] = []
     size = 0
     for key, value in annotations.items():
-        problem = qualified_name_problem(key.lower())
-        if problem:
-            problems.append(invalid_value(path, key, problem))
+        found = qualified_name_problems(key.lower())
+        problems += [invalid_value(path, key, each) for each in found]
         size += len(key.encode()) + len(value.encode())
     if size > _ANNOTATIONS_LIMIT:
         detail = f"may not be more than {_ANNOTATIONS_LIMIT} bytes"
@@ -174,6 +180,9 @@ def validate_owners(owners: list[Object], path: str) -> list[FieldError]:
             for key in ("kind", "name", "uid")
             if not owner.get(key)
         ]
+        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+            why = "/v1, Kind=Event is disallowed from being an owner"
+            problems.append(invalid_value(path, owner, why))
         if owner.get("controller"):
             this = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
@@ -190,13 +199,23 @@ def validate_owners(owners: list[Object], path: str) -> list[FieldError]:
 def validate_finalizers(finalizers: list[str], path: str) -> list[FieldError]:
     problems: list[FieldError] = []
     for finalizer in finalizers:
-        problem = qualified_name_problem(finalizer)
-        if problem:
-            problems.append(invalid_value(path, finalizer, problem))
+        found = qualified_name_problems(finalizer)
+        problems += [invalid_value(path, finalizer, each) for each in found]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         why = "finalizer orphan and foregroundDeletion cannot be both set"
         problems.append(invalid_value(path, finalizers, why))
     return problems
+
+
+def validate_builtin_finalizers(metadata: Object) -> list[FieldError]:
+    """Built-in kinds take finalizers with a domain only, but for the three that Kubernetes has."""
+    standard = ("kubernetes", "orphan", "foregroundDeletion")
+    why = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid_value(f"metadata.finalizers[{index}]", each, why)
+        for index, each in enumerate(metadata.get("finalizers") or ())
+        if "/" not in each and each not in standard
+    ]
 
 
 _IMMUTABLE = (

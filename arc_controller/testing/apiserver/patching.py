@@ -28,7 +28,7 @@ from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategic import strategic_merge_patch
 from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.types import Node
-from arc_controller.testing.apiserver.writer import Writer
+from arc_controller.testing.apiserver.writer import Writer, check_identity
 
 _CUSTOM_TYPES = (JSON_PATCH, MERGE, APPLY)
 
@@ -52,8 +52,9 @@ def patch(
     body = bodies.decode_json_body(request.body)
     writer.require(resource, info.namespace, info.name)
     if kind != JSON_PATCH and not isinstance(body, dict):
+        prefix = "error decoding patch: " if kind == MERGE else ""
         raise errors.bad_request(
-            f"json: cannot unmarshal {json_type(body)} into Go value of type "
+            f"{prefix}json: cannot unmarshal {json_type(body)} into Go value of type "
             "map[string]interface {}"
         )
     call.patched = True
@@ -87,17 +88,15 @@ def _apply(
     force = info.query.get("force", "") in ("1", "true")
     config = bodies.decode_yaml(request.body)
     if not isinstance(config, dict):
-        raise errors.bad_request("error decoding YAML: the patch must be an object")
+        raise errors.bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot "
+            f"unmarshal {json_type(config)} into Go value of type map[string]interface {{}}"
+        )
     _check_kind(config, resource)
     if resource.convert_in is not None:
         config = resource.convert_in(config)
     _check_declared(writer, resource, config, info)
-    config.setdefault("metadata", {}).setdefault("name", info.name)
-    if config["metadata"]["name"] != info.name:
-        raise errors.bad_request(
-            f"the name of the object ({config['metadata']['name']}) does not match the name on "
-            f"the URL ({info.name})"
-        )
+    config.setdefault("metadata", {})
 
     def merged(live: Object | None) -> Object:
         return writer.fields.apply(
@@ -117,6 +116,7 @@ def _apply(
                 f"specified uid {config['metadata']['uid']}, and no existing object was found",
             )
         made = merged(None)
+        check_identity(resource, made, info.name)
         made["metadata"].pop("resourceVersion", None)
         return writer.create(call, resource, info.namespace, made), True
     stored = writer.update(
@@ -145,7 +145,7 @@ def _check_declared(writer: Writer, resource: Resource, config: Object, info: Re
     )
     what = (
         f"failed to create typed patch object ({namespace}/{name}; "
-        f"{resource.api_version}, Kind={resource.kind}): "
+        f"{resource.group}/{resource.version}, Kind={resource.kind}): "
     )
     misfits = _misfits(writer.fields.node(resource), config, "")
     if misfits:
@@ -154,6 +154,12 @@ def _check_declared(writer: Writer, resource: Resource, config: Object, info: Re
     try:
         unknown = resource.strategy.conform(probe, None, writer.fields.node(resource))
     except DecodeError as error:
+        gvk = f"{resource.group}/{resource.version}, Kind={resource.kind}"
+        if not resource.custom:
+            what = (
+                f"failed to convert new object ({namespace}/{name}; {gvk}) to proper version: "
+                f"unable to convert unstructured object to {gvk}: "
+            )
         raise errors.internal(f"{what}{error}") from None
     problems = [f".{each}: field not declared in schema" for each in unknown]
     if problems:
@@ -174,7 +180,7 @@ def _misfits(node: Node, value: Any, path: str) -> list[str]:
         return []
     if node.kind == "map":
         if not isinstance(value, dict):
-            return [f"{path}: expected map, got {_go_kind(value)}"]
+            return [f"{path}: expected map, got &{{{_plain(value)}}}"]
         return [
             each
             for key, child in value.items()
@@ -182,7 +188,10 @@ def _misfits(node: Node, value: Any, path: str) -> list[str]:
         ]
     if node.kind == "list":
         if not isinstance(value, list):
-            return [f"{path}: expected list, got {_go_kind(value)}"]
+            return [f"{path}: expected list, got &{{{_plain(value)}}}"]
+        twice = _repeated(node, value)
+        if twice:
+            return [f"{path}: duplicate entries for key [{twice}]"]
         return [
             each
             for index, item in enumerate(value)
@@ -197,6 +206,31 @@ def _misfits(node: Node, value: Any, path: str) -> list[str]:
     return [f"{path}: expected {wanted}, got {_go_kind(value)}"]
 
 
+def _repeated(node: Node, items: list[Any]) -> str:
+    """The key that two items of a list share, if any do."""
+    seen: set[str] = set()
+    if node.associative:
+        for item in items:
+            if not isinstance(item, dict):
+                continue
+            named = [key for key in node.keys if key in item]
+            text = ",".join(f"{key}={errors.go_value(item[key])}" for key in named)
+            if text in seen:
+                return text
+            seen.add(text)
+    return ""
+
+
+def _plain(value: Any) -> str:
+    """A value as Go's %v prints it."""
+    if isinstance(value, dict):
+        inside = " ".join(f"{key}:{_plain(value[key])}" for key in sorted(value))
+        return f"map[{inside}]"
+    if isinstance(value, list):
+        return f"[{' '.join(_plain(each) for each in value)}]"
+    return value if isinstance(value, str) else errors.go_value(value)
+
+
 def _go(value: Any) -> str:
     """A value as Go's %#v prints it."""
     if isinstance(value, dict):
@@ -209,11 +243,11 @@ def _go(value: Any) -> str:
 
 def _go_kind(value: Any) -> str:
     if isinstance(value, bool):
-        return "boolean"
+        return "bool"
     if isinstance(value, int):
-        return "int"
+        return "int64"
     if isinstance(value, float):
-        return "float"
+        return "float64"
     if isinstance(value, str):
         return "string"
-    return "list" if isinstance(value, list) else "map"
+    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"

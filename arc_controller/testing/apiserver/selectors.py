@@ -9,6 +9,7 @@ from typing import Any
 
 from arc_controller.testing.apiserver.errors import bad_request
 from arc_controller.testing.apiserver.messages import Object
+from arc_controller.testing.apiserver.metadata import qualified_name_problems
 
 Matcher = Callable[[Mapping[str, str]], bool]
 FieldMatcher = Callable[[Object], bool]
@@ -89,6 +90,8 @@ class _Parser:
         token = self._take()
         if not token or token in "=!<>(),":
             raise self._error(f"found '{token}', expected: identifier")
+        for problem in qualified_name_problems(token):
+            raise self._error(f'<nil>: Invalid value: "{token}": {problem}')
         return token
 
     def _value(self) -> str:

@@ -442,7 +442,9 @@ def _wrong_place(random: Random, kind: str, name: str) -> Step:
             Step("POST", collection.replace("{namespace}", "nowhere"), valid(random, kind, name)),
             Step("GET", collection.replace("{namespace}", "nowhere")),
             Step("POST", collection, valid(random, kind, name), query=(("dryRun", "Some"),)),
-            Step("POST", collection, valid(random, kind, name), query=(("fieldManager", "x" * 129),)),
+            Step(
+                "POST", collection, valid(random, kind, name), query=(("fieldManager", "x" * 129),)
+            ),
         ]
     )
 
@@ -500,7 +502,12 @@ def valid(random: Random, kind: str, name: str) -> Object:
         if random.random() < 0.5:
             reference |= {"controller": True, "blockOwnerDeletion": True}
         meta["ownerReferences"] = [reference]
-    return {"apiVersion": body.pop("apiVersion"), "kind": body.pop("kind"), "metadata": meta, **body}
+    return {
+        "apiVersion": body.pop("apiVersion"),
+        "kind": body.pop("kind"),
+        "metadata": meta,
+        **body,
+    }
 
 
 def _widget(random: Random) -> Object:
@@ -536,7 +543,9 @@ def _configmap(random: Random) -> Object:
 
 def _secret(random: Random) -> Object:
     body: Object = {"apiVersion": "v1", "kind": "Secret"}
-    body[random.choice(["data", "stringData"])] = {random.choice("pq"): random.choice(["YQ==", "Yg=="])}
+    body[random.choice(["data", "stringData"])] = {
+        random.choice("pq"): random.choice(["YQ==", "Yg=="])
+    }
     if random.random() < 0.3:
         body["type"] = random.choice(["Opaque", "x.io/mine", "kubernetes.io/basic-auth"])
     if random.random() < 0.1:
@@ -828,7 +837,9 @@ _MISTAKES: list[Mistake] = [
     _in_metadata("name", "Bad_Name", "-x", "x" * 254, "", "x/y", "..", 5, None),
     _in_metadata("generateName", "Bad_", "ok-"),
     _in_metadata("namespace", "other", "", "Bad Namespace"),
-    _in_metadata("labels", {"bad key": "1"}, {"l": "x y"}, {"l": "x" * 64}, {"l": 5}, "x", [], None),
+    _in_metadata(
+        "labels", {"bad key": "1"}, {"l": "x y"}, {"l": "x" * 64}, {"l": 5}, "x", [], None
+    ),
     _in_metadata("labels", {"/x": "1"}, {"x.io/": "1"}, {"UP.io/x": "1"}, {"a/b/c": "1"}),
     _in_metadata("annotations", {"bad key": "1"}, {"x": 5}, {"x": None}, "x", {"": "1"}),
     _in_metadata("finalizers", ["nope"], ["x.io/"], [""], ["bad key/x"], "x", [5]),

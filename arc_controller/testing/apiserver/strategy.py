@@ -53,6 +53,8 @@ class Strategy:
     """`metadata.generation` follows the spec."""
     validates_metadata_again = True
     """Updates check labels, annotations, owners and finalizers twice, and both checks report."""
+    qualified_finalizers = True
+    """Finalizers without a domain are refused."""
     status_takes_metadata = True
     """An update of `status` may change labels and annotations too."""
 

@@ -101,8 +101,6 @@ class Watch:
 
     def bookmark(self, revision: int, *, initial_events_end: bool = False) -> None:
         meta: Object = {"resourceVersion": str(revision)}
-        if self._encode is None:
-            meta["creationTimestamp"] = None
         if initial_events_end:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
         obj: Object = {

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from arc_controller.testing.apiserver import errors, metadata
 from arc_controller.testing.apiserver.decode import DecodeError
 from arc_controller.testing.apiserver.managed import FieldManager
-from arc_controller.testing.apiserver.messages import Object, encode_json, json_type
+from arc_controller.testing.apiserver.messages import Object, decode_json, encode_json, json_type
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.store import Store, Stored
 from arc_controller.testing.apiserver.strategy import Call
@@ -90,21 +90,36 @@ class Writer:
         for admission in self.admit:
             admission(attempt)
         strategy.prepare_create(obj, call)
-        _fail(resource, meta, _metadata_problems(resource, meta) + strategy.validate(obj))
+        problems = _metadata_problems(resource, meta)
+        if strategy.qualified_finalizers:
+            problems += metadata.validate_builtin_finalizers(meta)
+        _fail(resource, meta, problems + strategy.validate(obj))
         for admission in self.review:
             admission(attempt)
         name = meta["name"]
         present = self.store.read(resource.storage_key, namespace, name)
         if present is not None:
-            raise errors.already_exists(
+            error = errors.already_exists(
                 resource.group,
                 resource.plural,
                 name,
                 being_deleted=bool(present.obj["metadata"].get("deletionTimestamp")),
             )
-        if meta.get("resourceVersion"):
+            if meta.get("generateName"):
+                error.message += (
+                    ", the server was not able to generate a unique name for the object"
+                )
+                error.details = {**(error.details or {}), "retryAfterSeconds": 1}
+            raise error
+        if str(meta.get("resourceVersion") or "").isdigit():
             raise errors.internal("resourceVersion should not be set on objects to be created")
         return self._put(call, resource, namespace, name, obj)
+
+    def check(self, call: Call, resource: Resource, namespace: str, body: Object) -> None:
+        """Decode a copy of the body as its type. Raises what the server says of it."""
+        obj = _ordered(resource, decode_json(encode_json(body)))
+        self._conform(call, resource, obj, None)
+        _settle_namespace(resource, namespace, obj["metadata"])
 
     def require(self, resource: Resource, namespace: str, name: str) -> Stored:
         """What is stored under the name. Raises NotFound."""
@@ -130,11 +145,17 @@ class Writer:
         meta = obj["metadata"]
         check_identity(resource, obj, name)
         _settle_namespace(resource, namespace, meta)
+        resets = meta.get("managedFields") in ([], [{}])
+        if call.patched and not resource.custom:
+            _check_patched_kind(resource, obj)
         self._conform(call, resource, obj, old.obj, lambda: change(old.copy()))
         self._check_lock(call, resource, name, meta, old.obj["metadata"])
+        _check_type(resource, obj, name)
         _carry_over(meta, old.obj["metadata"])
         strategy = resource.strategy
         strategy.default(obj)
+        if resets:
+            meta["managedFields"] = [{}]
         self.fields.track(call, resource, obj, old.obj, subresource)
         if subresource == "status":
             obj = self._only_status(resource, obj, old)
@@ -155,8 +176,12 @@ class Writer:
         ):
             meta["generation"] = int(meta.get("generation") or 0) + 1
         problems = _metadata_problems(resource, meta)
-        if resource.strategy.validates_metadata_again:
-            problems += problems
+        shared = {key: each for key, each in meta.items() if key != "finalizers"}
+        problems += metadata.validate_metadata(shared)
+        if strategy.validates_metadata_again:
+            problems += metadata.validate_metadata(shared)
+            if strategy.qualified_finalizers:
+                problems += metadata.validate_builtin_finalizers(meta)
         changes = list(metadata.validate_metadata_update(meta, old.obj["metadata"]))
         # The real server checks twice, and both checks report.
         problems += changes + changes
@@ -228,7 +253,7 @@ class Writer:
     def _initialise(self, resource: Resource, meta: Object, call: Call) -> None:
         meta["uid"] = metadata.new_uid(self._random)
         meta["creationTimestamp"] = call.now
-        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(key, None)
         if resource.strategy.counts_generation:
             meta["generation"] = 1
@@ -238,16 +263,8 @@ class Writer:
     ) -> None:
         uid = meta.get("uid")
         if uid and uid != old["uid"] and not call.patched:
-            place = f"{resource.group}/{resource.plural}" if resource.custom else resource.plural
-            key = "/".join(part for part in (place, str(old.get("namespace", "")), name) if part)
-            raise errors.conflict(
-                resource.group,
-                resource.plural,
-                name,
-                f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
-                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
-                f"UID in object meta: {old['uid']}",
-            )
+            namespace = str(old.get("namespace", ""))
+            raise uid_conflict(resource, namespace, name, uid, old["uid"])
         given = meta.get("resourceVersion") or ""
         if not given or given == "0":
             if not resource.strategy.unconditional_update:
@@ -284,9 +301,36 @@ def unstored(resource: Resource, namespace: str, name: str, obj: Object, revisio
     )
 
 
+def uid_conflict(
+    resource: Resource, namespace: str, name: str, given: str, stored: str
+) -> errors.StatusError:
+    """A write that is about another object of the same name."""
+    place = f"{resource.group}/{resource.plural}" if resource.custom else resource.plural
+    key = "/".join(part for part in (place, namespace, name) if part)
+    return errors.conflict(
+        resource.group,
+        resource.plural,
+        name,
+        f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, "
+        f"UID in object meta: {stored}",
+    )
+
+
 def _bad_patch(patched: Object, why: str) -> errors.StatusError:
     text = encode_json(patched).decode()
     return errors.invalid("", "", "", [errors.invalid_value("patch", text, why)])
+
+
+def _check_patched_kind(resource: Resource, obj: Object) -> None:
+    kind, version = obj.get("kind"), obj.get("apiVersion")
+    if (kind, version) == (resource.kind, resource.api_version):
+        return
+    why = (
+        f"no kind {errors.go_quote(str(kind))} is registered for version "
+        f'{errors.go_quote(str(version))} in scheme "pkg/runtime/scheme.go:111"'
+    )
+    raise _bad_patch(obj, why)
 
 
 def check_identity(resource: Resource, obj: Object, name: str) -> None:
@@ -302,6 +346,15 @@ def check_identity(resource: Resource, obj: Object, name: str) -> None:
         raise errors.bad_request(
             f"the name of the object ({given}) does not match the name on the URL ({name})"
         )
+
+
+def _check_type(resource: Resource, obj: Object, name: str) -> None:
+    version = obj.get("apiVersion")
+    if resource.custom and version and version != resource.api_version:
+        why = f"must be {resource.api_version}"
+        problem = errors.invalid_value("apiVersion", version, why)
+        group = str(version).rpartition("/")[0]
+        raise errors.invalid(group, str(obj.get("kind")), name, [problem])
     if resource.custom and obj.get("kind") != resource.kind:
         problem = errors.invalid_value("kind", obj.get("kind"), f"must be {resource.kind}")
         raise errors.invalid(resource.group, str(obj.get("kind")), name, [problem])
@@ -350,8 +403,9 @@ def _carry_over(meta: Object, old: Object) -> None:
         meta["uid"] = old["uid"]
     for key in ("creationTimestamp", "generation"):
         _take(meta, old, key)
+    deleted = bool(old.get("deletionTimestamp"))
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        if meta.get(key) is None:
+        if meta.get(key) is None or (deleted and key == "deletionTimestamp"):
             _take(meta, old, key)
     for key in ("selfLink",):
         meta.pop(key, None)
