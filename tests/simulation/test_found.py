@@ -11,7 +11,9 @@ from arc_controller.testing.simulation import Plan, report, run_plan
 from arc_controller.testing.simulation import plan as p
 
 
-def all_well(*actions: p.AnyAction, seed: int = 1, length: float = 400.0, managers: int = 1) -> None:
+def all_well(
+    *actions: p.AnyAction, seed: int = 1, length: float = 400.0, managers: int = 1
+) -> None:
     outcome = run_plan(Plan(seed=seed, length=length, managers=managers, actions=actions))
     if outcome.failed:
         pytest.fail(report(outcome), pytrace=False)
