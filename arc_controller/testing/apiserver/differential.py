@@ -1,8 +1,8 @@
 """How faithful the embedded server is: the same requests to it and to a real one, answers compared.
 
-`generate` (in `sequences`) draws a sequence of requests from a seed, `compare` sends it to both sides
-and lists what differs: status codes, bodies, warnings, and the events of watches opened before the
-first request and in between; `shrink` looks for the shortest sequence that still shows a difference.
+`generate` (in `sequences`) draws a sequence of requests from a seed, `compare` sends it to both
+sides and lists what differs: status codes, bodies, warnings, and the events of watches opened
+before the first request and in between; `shrink` looks for the shortest that still differs.
 Times, uids, resource versions, quoted objects and the diff that refuses a pod's change are not
 compared. What is known to differ, and why, is in `KNOWN`; `Report.unexplained` leaves it out.
 """
@@ -149,8 +149,8 @@ class Memory:
     """What one side has answered, for the placeholders of later steps.
 
     `${start}` is the version of the namespace, `${version:pods/a}` the last seen of an object,
-    `${first:pods/a}` the first, `${uid:pods/a}` its uid, `${list:pods}` the version of the last list,
-    `${continue:pods}` its token.
+    `${first:pods/a}` the first, `${uid:pods/a}` its uid, `${list:pods}` the version of the last
+    list, `${continue:pods}` its token.
     """
 
     def __init__(self, start: str) -> None:
@@ -288,8 +288,8 @@ async def shrink(
 ) -> tuple[list[Step], Difference]:
     """The shortest sequence found that still shows a difference of the kind, and that difference.
 
-    `run` compares a sequence from scratch (in a namespace of its own) and is called `tries` times at
-    most. Halves are left out first, single steps last; the result is minimal unless tries ran out.
+    `run` compares a sequence from scratch (in a namespace of its own) and is called `tries` times
+    at most. Halves are left out first, single steps last; minimal unless the tries ran out.
     """
     kept = list(steps)
     size = max(len(kept) // 2, 1)

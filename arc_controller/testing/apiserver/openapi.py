@@ -10,6 +10,7 @@ from arc_controller.testing.apiserver.messages import Object, encode_json
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.types import META, core_name, core_schemas
 
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _COMPONENTS = "#/components/schemas/"
 _DEFINITIONS = "#/definitions/"
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
@@ -132,14 +133,19 @@ def _custom_schema(resource: Resource) -> Object:
     properties["apiVersion"] = {
         "type": "string",
         "description": "APIVersion defines the versioned schema of this representation of an "
-        "object.",
+        "object. Servers should convert recognized schemas to the latest internal value, and may "
+        f"reject unrecognized values. More info: {_CONVENTIONS}#resources",
     }
     properties["kind"] = {
         "type": "string",
         "description": "Kind is a string value representing the REST resource this object "
-        "represents.",
+        "represents. Servers may infer this from the endpoint the client submits requests to. "
+        f"Cannot be updated. In CamelCase. More info: {_CONVENTIONS}#types-kinds",
     }
-    properties["metadata"] = {"$ref": f"{_COMPONENTS}{META}ObjectMeta"}
+    properties["metadata"] = {
+        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
+        "allOf": [{"$ref": f"{_COMPONENTS}{META}ObjectMeta"}],
+    }
     schema["properties"] = properties
     schema["x-kubernetes-group-version-kind"] = [_gvk(resource, resource.kind)]
     return schema

@@ -8,7 +8,7 @@ continue token) is written as a placeholder that each side fills from its own an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -120,7 +120,7 @@ def generate(random: Random, count: int, kinds: tuple[str, ...] = tuple(COLLECTI
     return [_draw(random, random.choice(chosen)) for _ in range(count)]
 
 
-def collections_of(steps: list[Step] | tuple[Step, ...]) -> list[str]:
+def collections_of(steps: Sequence[Step]) -> list[str]:
     """The paths of the collections that the steps are about."""
     return [
         path
@@ -777,7 +777,7 @@ def _change(random: Random, kind: str) -> Object:
             ]
         )
     change = random.choice(_CHANGES[kind])
-    return {key: value for key, value in change.items()}
+    return dict(change)
 
 
 # What is wrong with it

@@ -145,7 +145,8 @@ class Writer:
         meta = obj["metadata"]
         check_identity(resource, obj, name)
         _settle_namespace(resource, namespace, meta)
-        resets = meta.get("managedFields") in ([], [{}])
+        given = meta.get("managedFields")
+        resets = given == [{}] or (given == [] and not resource.custom)
         if call.patched and not resource.custom:
             _check_patched_kind(resource, obj)
         self._conform(call, resource, obj, old.obj, lambda: change(old.copy()))
