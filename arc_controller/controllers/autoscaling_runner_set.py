@@ -196,6 +196,7 @@ class AutoscalingRunnerSetReconciler:
         )
         if self._ready(scale_set, False, "Outdated", message):
             self._event(scale_set, "Warning", "Outdated", message)
+        self._publish_metrics(scale_set.obj, runner_set.status)
         show(scale_set, SetPhase.OUTDATED, runner_set.status)
         await scale_set.patch_status(self._client)
         return Result()

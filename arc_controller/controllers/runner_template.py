@@ -84,6 +84,7 @@ def build_proxy_secret(
     """The proxy variables of the runners, with credentials inserted."""
     namespace, name = proxy_secret_key(runner_set)
     labels = propagated(runner_set.metadata.labels, exclude_label_prefixes)
+    labels = {**labels, Label.PART_OF: PART_OF, Label.COMPONENT: Component.RUNNER_SET}
     metadata = ObjectMeta(name=name, namespace=namespace, labels=labels)
     return Secret(
         metadata=own(runner_set, with_integrity(metadata)),

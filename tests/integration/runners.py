@@ -82,6 +82,20 @@ class Network(ServiceTransport):
         return response
 
 
+class Connection(InProcessTransport):
+    """One process's way to the API server, whose watches can be held up."""
+
+    def __init__(self, api: ApiServer) -> None:
+        super().__init__(api, user_agent=MANAGER)
+        self.held: set[str] = set()
+
+    async def _lines(self, frames: AsyncIterator[bytes], path: str) -> AsyncIterator[bytes]:
+        async for line in super()._lines(frames, path):
+            while path.rpartition("/")[2] in self.held:
+                await asyncio.sleep(0.1)
+            yield line
+
+
 @dataclass
 class _Refusal:
     verb: str
@@ -105,7 +119,7 @@ class Cluster:
     other_scale_set_id: int = 0
     manager: Manager | None = None
     _run: asyncio.Task[None] | None = None
-    _transport: InProcessTransport | None = None
+    _transport: Connection | None = None
     most_at_once: int = 0
     _refusals: list[_Refusal] = field(default_factory=list)
     _delays: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -263,6 +277,15 @@ class Cluster:
         """Every such request of the manager takes that long, before it takes effect."""
         self._delays[verb, resource] = seconds
 
+    def hold_watch(self, resource: str) -> None:
+        """From now on the manager hears of no change of these objects but its own."""
+        assert self._transport is not None
+        self._transport.held.add(resource)
+
+    def release_watches(self) -> None:
+        assert self._transport is not None
+        self._transport.held.clear()
+
     async def _faults(self, request: Request, info: RequestInfo) -> Response | None:
         if info.user_agent != MANAGER:
             return None
@@ -389,7 +412,7 @@ class Cluster:
     # --- the manager's life
 
     def start_manager(self) -> Manager:
-        transport = self._transport = InProcessTransport(self.api, user_agent=MANAGER)
+        transport = self._transport = Connection(self.api)
         self.network = Network(self.service)
         manager = self.manager = Manager(
             transport,

@@ -427,6 +427,58 @@ async def test_a_listener_that_restarts_under_a_busy_runner_is_heard_within_a_mi
 
 
 @simulated
+async def test_a_cached_list_older_than_the_set_does_not_condemn_a_new_revision() -> None:
+    async with cluster() as here:
+        here.add_set(1, 1)
+        await here.settle()
+        (old,) = await here.names()
+        await here.runner_exits(7, old)
+        await here.settle()
+        assert (await here.runner_set()).status.phase == "Outdated"
+        here.hold_watch("ephemeralrunners")
+        await here.delete(EphemeralRunner, NamespacedName(NAMESPACE, old))
+        await here.ask(1, 2, actionableRevision=1)
+        await here.settle(30)
+        status = (await here.runner_set()).status
+        assert (status.phase, status.applied_actionable_revision) == ("Running", 1)
+        here.release_watches()
+        await here.settle(30)
+        assert (await here.runner_set()).status.phase == "Running"
+        assert len([r for r in await here.runners() if not r.is_being_deleted]) == 1
+
+
+@simulated
+async def test_a_cached_list_older_than_the_set_does_not_hide_that_a_revision_is_refused() -> None:
+    async with cluster() as here:
+        here.add_set(1, 1)
+        await here.settle()
+        here.hold_watch("ephemeralrunners")
+        await here.add_runner_of_set("r", revision=1, patch_id=2, phase=Phase.OUTDATED)
+        await here.ask(2, 2, actionableRevision=1)
+        await here.settle(30)
+        assert (await here.runner_set()).status.phase == "Outdated"
+        here.release_watches()
+        await here.settle(30)
+        assert (await here.runner_set()).status.phase == "Outdated"
+        assert await here.names() == ["r"]
+
+
+@simulated
+async def test_a_cached_list_that_lags_far_behind_makes_no_runner_twice() -> None:
+    async with cluster() as here:
+        await here.settle()
+        here.hold_watch("ephemeralrunners")
+        here.add_set(5, 1)
+        await here.settle()
+        await here.ask(8, 2)
+        await here.settle(60)
+        assert len(await here.names()) == 8
+        here.release_watches()
+        await here.settle(60)
+        assert len(await here.names()) == 8
+
+
+@simulated
 async def test_quota_that_comes_and_goes_counts_its_ten_minutes_anew() -> None:
     async with cluster() as here:
         message = f'pods "{RUNNER.name}" is forbidden: exceeded quota: compute, requested: pods=1'

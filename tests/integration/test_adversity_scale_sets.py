@@ -269,6 +269,20 @@ async def test_a_scale_set_whose_finalizer_was_taken_off_by_hand_and_made_anew_r
 
 
 @simulated
+async def test_a_listener_whose_scale_set_is_gone_goes_too() -> None:
+    async with world() as here:
+        await installed(here)
+        await here.stop_manager()
+        await here.admin.patch(AutoscalingRunnerSet, KEY, {"metadata": {"finalizers": None}})
+        await here.admin.delete(AutoscalingRunnerSet, KEY)
+        here.start_manager()
+        await here.settle(120)
+        assert await here.listeners() == []
+        assert list(await here.admin.list(Pod, namespace=CONTROLLER)) == []
+        assert list(await here.admin.list(Role, namespace=RUNNERS)) == []
+
+
+@simulated
 async def test_everything_that_one_deletes_by_hand_at_once_comes_back() -> None:
     async with Cluster() as cluster:
         await cluster.add_scale_set("linux", max_runners=4, min_runners=2)
@@ -540,6 +554,26 @@ async def test_an_outdated_scale_set_that_is_deleted_leaves_nothing() -> None:
         await cluster.until(parked, within=200)
         await cluster.delete(AutoscalingRunnerSet, "linux")
         await cluster.until_gone()
+
+
+@simulated
+async def test_the_counts_of_a_parked_scale_set_are_published_too() -> None:
+    async with world() as here:
+        await installed(here)
+        await here.runner_set_status(currentReplicas=2, pendingEphemeralRunners=2)
+        await here.settle()
+        await here.condemn()
+        await here.runner_set_status(currentReplicas=1, pendingEphemeralRunners=0)
+        await here.runner_set_status(runningEphemeralRunners=1)
+        await here.settle()
+        assert (await here.scale_set()).status.phase == "Outdated"
+        assert here.manager is not None
+        registry = here.manager.metrics.registry
+        labels = {"name": NAME, "namespace": RUNNERS, "organization": "acme"}
+        labels |= {"repository": "", "enterprise": ""}
+        for state, count in (("pending", 0), ("running", 1)):
+            name = f"gha_controller_{state}_ephemeral_runners"
+            assert registry.get_sample_value(name, labels) == count
 
 
 @simulated

@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from arc_controller.actions import (
     ActionsClient,
+    HttpRequest,
+    HttpResponse,
     PersonalAccessToken,
     RetryPolicy,
     RunnerScaleSet,
@@ -235,6 +238,68 @@ async def test_a_service_that_went_down_is_found_again() -> None:
         it.service.come_up()
         it.service.queue_jobs(1)
         await it.until_scaled(1)
+        await stop(listener)
+
+
+def rewritten(service: FakeActionsService, rewrite: Callable[[Any], None]) -> None:
+    """Change what the service says before it goes over the wire."""
+    handle = service.handle
+
+    async def rewriting(request: HttpRequest) -> HttpResponse:
+        response = await handle(request)
+        if response.status == 200 and response.body[:1] == b"{":
+            content = msgspec.json.decode(response.body)
+            rewrite(content)
+            response.body = msgspec.json.encode(content)
+        return response
+
+    service.handle = rewriting  # type: ignore[method-assign]
+
+
+def add_unknown_messages(content: Any) -> None:
+    if "messageId" in content:
+        jobs = msgspec.json.decode(content["body"])
+        jobs.insert(0, {"messageType": "JobReconsidered", "runnerRequestId": "not even a number"})
+        jobs.append({"messageType": None})
+        content["body"] = msgspec.json.encode(jobs).decode()
+
+
+def zero_times(content: Any) -> None:
+    if "messageId" in content:
+        jobs = msgspec.json.decode(content["body"])
+        for job in jobs:
+            for name in ("queueTime", "scaleSetAssignTime", "runnerAssignTime", "finishTime"):
+                job[name] = "0001-01-01T00:00:00Z"
+        content["body"] = msgspec.json.encode(jobs).decode()
+
+
+def add_unknown_fields(content: Any) -> None:
+    content |= {"surprise": {"x": [1, None]}, "runnerScaleSetPoolId": 7}
+    for value in list(content.values()):
+        if isinstance(value, dict):
+            value |= {"another": "surprise", "totalSomethingJobs": 3}
+    if "messageId" in content:
+        jobs = msgspec.json.decode(content["body"])
+        for job in jobs:
+            job["surprise"] = {"y": 1}
+        content["body"] = msgspec.json.encode(jobs).decode()
+
+
+@pytest.mark.parametrize("rewrite", [add_unknown_messages, zero_times, add_unknown_fields])
+async def test_unknown_messages_zero_times_and_unknown_fields_change_nothing(
+    rewrite: Callable[[Any], None],
+) -> None:
+    async with stage() as it:
+        rewritten(it.service, rewrite)
+        listener = it.listen()
+        await it.until_polling()
+        jobs = it.service.queue_jobs(3)
+        await it.until_scaled(3)
+        for job in jobs:
+            it.service.cancel_job(job)
+        await it.until(lambda: it.count("gha_completed_jobs_total") == 3)
+        await it.until_scaled(0)
+        assert it.count("gha_assigned_jobs") == 0
         await stop(listener)
 
 

@@ -41,6 +41,7 @@ from arc_controller.actions import (
     SessionNotFound,
     TooManyRequests,
     Unauthorized,
+    UnexpectedResult,
     UserAgent,
     is_transient,
 )
@@ -198,6 +199,21 @@ async def test_a_message_with_a_job_that_cannot_be_read_is_not_asked_for_for_eve
     assert message is not None
     assert (message.message_id, [job.runner_id for job in message.started]) == (9, [5])
     assert len(script.requests) == 1
+
+
+@simulated
+async def test_several_of_one_name_are_an_error_that_names_them() -> None:
+    two = ok({"count": 2, "value": [{"id": 5, "name": "x"}, {"id": 6, "name": "x"}]})
+    calls = client(Script(two))
+    for call, words in (
+        (calls.get_runner_scale_set("x", 1), "2 scale sets are named 'x' in runner group 1"),
+        (calls.get_runner_group("x"), "2 runner groups are named 'x'"),
+        (calls.get_runner_by_name("x"), "2 runners are named 'x'"),
+    ):
+        with pytest.raises(UnexpectedResult) as caught:
+            await call
+        assert words in str(caught.value)
+        assert not is_transient(caught.value)
 
 
 @simulated

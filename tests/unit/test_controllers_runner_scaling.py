@@ -318,6 +318,16 @@ def test_proxy_secrets_of_two_sets_of_the_same_name_differ() -> None:
     assert first.namespace == "ci"
 
 
+def test_what_is_made_says_what_it_is_part_of_whatever_labels_are_excluded() -> None:
+    excluded = ("app.kubernetes.io/", "actions.github.com/")
+    for metadata, component in (
+        (build_runner(a_set(), "r", excluded).metadata, "runner"),
+        (build_proxy_secret(a_set(), {}, excluded).metadata, "runner-set"),
+    ):
+        assert metadata.labels["app.kubernetes.io/part-of"] == "gha-runner-scale-set"
+        assert metadata.labels["app.kubernetes.io/component"] == component
+
+
 def test_a_runner_refers_to_the_proxy_secret_only_with_a_proxy() -> None:
     owner = a_set()
     assert build_runner(owner, "r").spec.proxy_secret_ref == ""
