@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from itertools import count
-
 import pytest
-import pytest_asyncio
 
 from tests.scenarios import SCENARIOS, verdict
-from tests.scenarios.servers import RealServer, real_server
+from tests.scenarios.servers import RealServer
 from tests.scenarios.stage import Scenario, Stage, name_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NUMBERS = count(1)
 RAN: set[Scenario] = set()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server() -> AsyncIterator[RealServer]:
-    async with real_server() as server:
-        yield server
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def stage(server: RealServer) -> AsyncIterator[Stage]:
-    stage = Stage(server, next(NUMBERS))
-    await stage.prepare()
-    yield stage
-    assert await stage.strike() == []
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)

@@ -44,6 +44,7 @@ class Stage:
 
     def __init__(self, server: Server, number: int) -> None:
         self.server = server
+        self.number = number
         self.namespace = f"runners-{number}"
         self.namespaces = [self.namespace]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,6 +47,8 @@ class PodBehaviour:
     """Instead of the process's own, when it ends by itself."""
     connects: bool = True
     """False: a runner exits (with ``exit_code``, else 1) without ever asking for a job."""
+    connects_after: asyncio.Event | None = None
+    """A runner asks for a job once this is set, so that several can begin together."""
     disruption: Disruption | None = None
     terminates_in: float = 0.0
     """How long the process takes to react to SIGTERM."""

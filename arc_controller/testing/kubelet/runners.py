@@ -62,6 +62,8 @@ class RunnerProcess:
             await asyncio.gather(work, term, return_exceptions=True)
 
     async def _work(self, say: Say) -> Exit:
+        if self._behaviour.connects_after is not None:
+            await self._behaviour.connects_after.wait()
         try:
             connection = await self._connect(say)
         except RunnerRemoved:
