@@ -1,6 +1,6 @@
 """Bursts of jobs against the budgets.
 
-``python -m benchmarks.burst [--jobs 100 1000] [--json FILE]``
+``python -m benchmarks.burst [--jobs 100 1000] [--server real] [--json FILE]``
 
 Every burst has a world of its own in a fresh process: API server, Actions service, kubelet; the
 manager and the listener are processes beside it. All jobs are queued at once, and end at once when
@@ -19,7 +19,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -130,6 +130,7 @@ def _rows(bursts: Sequence[Burst]) -> Iterator[Row]:
         return Row(name, [format(value, show) for value in values])
 
     yield Row("", [f"{b.jobs} jobs" for b in bursts])
+    yield Row("API server", [b.server for b in bursts])
     yield Row("rate limit of the manager", [b.limits for b in bursts])
     yield Row("images take", [f"{b.pull:g} s" for b in bursts])
     yield Row.blank(len(bursts))
@@ -190,10 +191,11 @@ def _floor_rows(bursts: Sequence[Burst]) -> Iterator[Row]:
 
 def plans(options: argparse.Namespace) -> list[Plan]:
     sizes = sorted(options.jobs)
-    made = [Plan(jobs=jobs, seed=options.seed) for jobs in sizes]
+    common: dict[str, Any] = {"server": options.server, "seed": options.seed}
+    made = [Plan(jobs=jobs, **common) for jobs in sizes]
     if not options.only_lifted:
-        made.append(Plan(jobs=sizes[0], lifted=False, seed=options.seed))
-        made.append(Plan(jobs=sizes[0], pull=SLOW_PULL, floor=False, seed=options.seed))
+        made.append(Plan(jobs=sizes[0], lifted=False, **common))
+        made.append(Plan(jobs=sizes[0], pull=SLOW_PULL, floor=False, **common))
     return made
 
 
@@ -220,6 +222,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, nargs="+", default=[100, BUDGET_JOBS])
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     parser.add_argument("--only-lifted", action="store_true", help="no other runs of the smallest")
+    parser.add_argument(
+        "--server", choices=("embedded", "real"), default="embedded", help="real: see make envtest"
+    )
     parser.add_argument("--seed", type=int, default=1)
     return asyncio.run(_main(parser.parse_args()))
 

@@ -15,18 +15,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
-from typing import Any
+from typing import Literal
 
 import msgspec
 
 from arc_controller.cli.demo_manager import FLAGS, ManagerProcess
-from arc_controller.cli.demo_world import GROUP, RUNNER_NAMESPACE, SCALE_SET, World
+from arc_controller.cli.demo_world import SCALE_SET
 from arc_controller.testing.actions.model import Job, JobState
-from arc_controller.testing.apiserver.store import Event
 from arc_controller.testing.kubelet.behaviour import PodBehaviour
 from benchmarks import floor
 from benchmarks.processes import Usage, usage
+from benchmarks.stage import OpenStage, Stage, embedded
 
 LIFTED = ("--k8s-client-rate-limiter-qps=100000", "--k8s-client-rate-limiter-burst=100000")
 STEP = 0.2
@@ -43,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     lifted: bool = True
     pull: float = 0.0
+    server: Literal["embedded", "real"] = "embedded"
     floor: bool = True
     timeout: float = 600.0
     seed: int = 1
@@ -74,6 +74,7 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     jobs: int
+    server: str
     limits: str
     pull: float
     completed: int
@@ -99,94 +100,70 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
         return self.runners / self.jobs
 
 
-class _Watcher:
-    """When pods came and when the last thing of a runner went, by the store's own events."""
-
-    def __init__(self, world: World) -> None:
-        self.pods_created: list[datetime] = []
-        self.last_gone: datetime | None = None
-        self.samples: dict[str, Mapping[str, Any]] = {}
-        world.api.store.observe(self._on_event)
-
-    def _on_event(self, event: Event) -> None:
-        stored = event.stored
-        if stored.namespace != RUNNER_NAMESPACE:
-            return
-        plural = stored.resource.split(".")[0]
-        if plural not in ("ephemeralrunners", "pods", "secrets"):
-            return
-        if event.type == "DELETED":
-            self.last_gone = datetime.now(UTC)
-        elif event.type == "ADDED" and plural == "pods":
-            self.pods_created.append(datetime.now(UTC))
-        if plural not in self.samples and (plural != "ephemeralrunners" or _has_job(stored.obj)):
-            self.samples[plural] = stored.obj
-
-
-def _has_job(obj: Mapping[str, Any]) -> bool:
-    return bool(obj.get("status", {}).get("jobId"))
-
-
 async def run(plan: Plan) -> Burst:
     """Play it, from an empty cluster to an empty cluster. Raises `TimeoutError`."""
+
+    def behave(_pod: object) -> PodBehaviour:
+        return PodBehaviour(pull=plan.pull)
+
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
-
-        def behave(_pod: object) -> PodBehaviour:
-            return PodBehaviour(pull=plan.pull)
-
-        world = await stack.enter_async_context(World(folder, Random(plan.seed), behave=behave))
-        manager = world.new_manager(flags=(*FLAGS, *(LIFTED if plan.lifted else ())))
+        stage = await stack.enter_async_context(_stage_on(plan.server)(folder, plan.seed, behave))
+        manager = stage.new_manager(flags=(*FLAGS, *(LIFTED if plan.lifted else ())))
         stack.push_async_callback(manager.stop)
         await manager.start()
         async with asyncio.timeout(plan.timeout):
-            return await _Play(plan, world, manager).run()
+            return await _Play(plan, stage, manager).run()
+
+
+def _stage_on(server: str) -> OpenStage:
+    if server == "real":
+        from benchmarks.real import real
+
+        return real
+    return embedded
 
 
 class _Play:
-    def __init__(self, plan: Plan, world: World, manager: ManagerProcess) -> None:
+    def __init__(self, plan: Plan, stage: Stage, manager: ManagerProcess) -> None:
         self._plan = plan
-        self._world = world
+        self._stage = stage
         self._manager = manager
-        self._watcher = _Watcher(world)
 
     async def run(self) -> Burst:
-        plan, world = self._plan, self._world
-        world.apply_scale_set(plan.jobs)
+        plan, stage, seen = self._plan, self._stage, self._stage.seen
+        await stage.apply_scale_set(plan.jobs)
         await self._until(self._listener_polls)
         await self._until_quiet()
-        before, before_requests = self._usages(), _copied(world.requests())
-        watcher = self._watcher
-        watcher.samples.clear()
-        secrets = self._secrets()
+        before, before_requests = self._usages(), _copied(stage.requests())
+        seen.reset()
 
         queued = datetime.now(UTC)
-        jobs = world.service.queue_jobs(plan.jobs, scale_set=SCALE_SET, duration=plan.timeout)
+        jobs = stage.service.queue_jobs(plan.jobs, scale_set=SCALE_SET, duration=plan.timeout)
         await self._until(lambda: all(job.state is JobState.RUNNING for job in jobs))
         await self._until_quiet()  # every runner has been told
         running = self._usages()
         for job in jobs:
-            world.service.end_job(job)
-
-        def is_clean() -> bool:
-            stored = world.api.store
-            return (
-                not stored.count(f"ephemeralrunners.{GROUP}", RUNNER_NAMESPACE)
-                and not stored.count("pods", RUNNER_NAMESPACE)
-                and self._secrets() <= secrets
-                and all(job.is_over for job in jobs)
-            )
-
-        await self._until(is_clean)
-        clean = watcher.last_gone or queued
+            stage.service.end_job(job)
+        await self._until(lambda: seen.is_clean and all(job.is_over for job in jobs))
+        clean = seen.last_gone or queued
         after = self._usages()
         await self._until_quiet()
-        requests = _difference(world.requests(), before_requests)
+        requests = _difference(stage.requests(), before_requests)
 
-        await world.delete_scale_sets()
-        await self._until(lambda: not world.left())
-        fixed = _difference(world.requests(), requests)
-        result = self._result(jobs, queued, clean, requests, fixed)
+        await stage.delete_scale_sets()
+        while await stage.left() > 0:
+            await asyncio.sleep(STEP)
+        await self._until_quiet()
+        fixed = _difference(stage.requests(), requests)
+        result = self._result(
+            jobs,
+            queued=queued,
+            clean=clean,
+            requests=requests,
+            fixed=fixed,
+            left=await stage.left(),
+        )
         used = {
             name: Used(
                 cpu=after[name].cpu - before[name].cpu,
@@ -204,23 +181,26 @@ class _Play:
     def _result(
         self,
         jobs: list[Job],
+        *,
         queued: datetime,
         clean: datetime,
         requests: dict[str, dict[str, int]],
         fixed: dict[str, dict[str, int]],
+        left: int,
     ) -> Burst:
-        plan, world = self._plan, self._world
+        plan, stage = self._plan, self._stage
         finished = max((job.finished for job in jobs if job.finished is not None), default=queued)
         nothing = Used(0.0, 0.0, 0.0, 0.0)
         return Burst(
             jobs=plan.jobs,
+            server=plan.server,
             limits="lifted" if plan.lifted else "default",
             pull=plan.pull,
-            completed=world.service.job_counts()[JobState.COMPLETED],
-            objects_left=len(world.left()),
-            registrations_left=len(world.service.runners),
-            runners=world.kubelet.started["runner"],
-            pod_created=_quantiles(self._watcher.pods_created, queued),
+            completed=stage.service.job_counts()[JobState.COMPLETED],
+            objects_left=left,
+            registrations_left=len(stage.service.runners),
+            runners=stage.kubelet.started["runner"],
+            pod_created=_quantiles(stage.seen.pods_created, queued),
             job_started=_quantiles(
                 [job.runner_assigned for job in jobs if job.runner_assigned is not None], queued
             ),
@@ -233,41 +213,45 @@ class _Play:
         )
 
     async def _floor(self, runners: int) -> floor.Floor | None:
-        samples, world = self._watcher.samples, self._world
+        samples, stage = self._stage.seen.samples, self._stage
         if not self._plan.floor or len(samples) < 3:
             return None
         await self._manager.stop()
-        await world.stop_kubelet()
+        await stage.stop_kubelet()
         first, then = floor.steps(
             floor.Samples(
                 runner=samples["ephemeralrunners"], secret=samples["secrets"], pod=samples["pods"]
             )
         )
-        play = floor.Play(world.http.url, world.manager_token(), runners, first, then)
-        before = usage().cpu
-        measured = await floor.measure(play, world.folder)
-        return msgspec.structs.replace(measured, server_cpu=usage().cpu - before)
+        play = floor.Play(
+            url=stage.url,
+            ca_pem=stage.ca_pem,
+            token=stage.manager_token(),
+            runners=runners,
+            first=first,
+            then=then,
+        )
+        before = stage.usage().cpu
+        measured = await floor.measure(play, stage.folder)
+        return msgspec.structs.replace(measured, server_cpu=stage.usage().cpu - before)
 
     def _usages(self) -> dict[str, Usage]:
-        running = [each.pid for each in self._world.listeners.running.values()]
+        running = [each.pid for each in self._stage.listeners.running.values()]
         return {
             "manager": usage(self._manager.pid) if self._manager.pid else Usage(),
             "listener": usage(running[0]) if running else Usage(),
-            "world": usage(),
+            "world": self._stage.usage(),
         }
 
     def _listener_polls(self) -> bool:
-        return any(session.polls for session in self._world.service.sessions.values())
-
-    def _secrets(self) -> int:
-        return self._world.api.store.count("secrets", RUNNER_NAMESPACE)
+        return any(session.polls for session in self._stage.service.sessions.values())
 
     async def _until_quiet(self) -> None:
         loop = asyncio.get_running_loop()
-        requests, since = self._world.requests(), loop.time()
+        requests, since = self._stage.requests(), loop.time()
         while loop.time() - since < SETTLING:
             await asyncio.sleep(STEP)
-            if (now := self._world.requests()) != requests:
+            if (now := self._stage.requests()) != requests:
                 requests, since = now, loop.time()
 
     async def _until(self, condition: Callable[[], bool]) -> None:

@@ -94,6 +94,7 @@ def burst_of(**changes: Any) -> Burst:
     used = Used(cpu=1.0, cpu_starting=0.5, idle_memory=50.0, peak_memory=60.0)
     values: dict[str, Any] = {
         "jobs": 1000,
+        "server": "embedded",
         "limits": "lifted",
         "pull": 0.0,
         "completed": 1000,
