@@ -73,6 +73,8 @@ PACE: Final = 0.1
 PACE_EACH: Final = 0.0003
 """Seconds between two passes over a set that asks for nothing more, and so many for each of its
 runners: a burst of events is one, and large sets take no larger share of the time."""
+MOST_AT_A_TIME: Final = 1000
+"""Runners that one pass creates; before the next ones it looks whether they are still wanted."""
 BUSY_RETRY: Final = 30.0
 STALE_CACHE_RETRY: Final = 1.0
 PROXY_CHECK: Final = 60.0
@@ -291,8 +293,8 @@ class EphemeralRunnerSetReconciler:
             return await self._finish(runner_set, memory)
 
         memory.expectations.owe(request)
-        names = sorted({runner_name(obj, self._random) for _ in range(count)})
-        manifests = [build_runner(obj, name, self._excluded) for name in names]
+        names = {runner_name(obj, self._random) for _ in range(min(count, MOST_AT_A_TIME))}
+        manifests = [build_runner(obj, name, self._excluded) for name in sorted(names)]
         results = await each(manifests, lambda manifest: self._create(manifest, memory))
         created = sum(isinstance(result, EphemeralRunner) for result in results)
         if created:
@@ -302,7 +304,7 @@ class EphemeralRunnerSetReconciler:
         # Otherwise places of runners that are on their way out may have to be filled later.
         result = await self._finish(runner_set, memory)
         raise_first(results)
-        return result
+        return _sooner(result, Result(requeue_after=PACE if count > MOST_AT_A_TIME else None))
 
     async def _scale_down(
         self, runner_set: LazyCopy[EphemeralRunnerSet], runners: SortedRunners, memory: _Memory

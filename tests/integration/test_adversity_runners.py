@@ -18,6 +18,7 @@ from arc_controller.api.v1alpha1 import (
     Phase,
     Reason,
 )
+from arc_controller.controllers import ephemeral_runner_set
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.testing.actions import Call
 from arc_controller.testing.loop import simulated
@@ -357,6 +358,33 @@ async def test_scaling_down_while_a_job_starts_does_not_take_its_runner() -> Non
         await here.settle(100)
         assert len(await here.names()) == 2
         assert all(not runner.is_being_deleted for runner in await here.runners())
+
+
+@simulated
+async def test_a_number_of_runners_that_is_a_typing_error_can_be_taken_back_at_once() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ephemeral_runner_set, "MOST_AT_A_TIME", 64)
+        async with cluster() as here:
+            await here.settle()
+            here.slow_down("create", "ephemeralrunners", 3.0)
+            here.add_set(100_000_000, 1)
+            await here.settle(5)
+            await here.ask(0, 0)
+            await here.settle(60)
+            assert await here.names() == []
+            assert here.registered() == {}
+            assert here.calls().count("create ephemeralrunners") <= 2 * 64
+
+
+@simulated
+async def test_more_runners_than_one_pass_creates_are_all_created_and_not_one_more() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ephemeral_runner_set, "MOST_AT_A_TIME", 20)
+        async with cluster() as here:
+            here.add_set(70, 1)
+            await here.settle(30)
+            assert len(await here.names()) == 70
+            assert here.calls().count("create ephemeralrunners") == 70
 
 
 @simulated
