@@ -50,6 +50,8 @@ from arc_controller.controllers.runner_template import proxy_secret_key as runne
 from arc_controller.controllers.scale_set import listener_key
 from arc_controller.listener.config import ListenerConfig
 from arc_controller.listener.metrics import DEFINITIONS
+from arc_controller.runtime.httpmetrics import TransportMetrics
+from arc_controller.runtime.metrics import RuntimeMetrics
 from arc_controller.runtime.objects import NamespacedName, ObjectMeta
 
 CONFIG = ControllerConfig(namespace="arc-systems", image="arc:1", version="0.14.0")
@@ -349,6 +351,27 @@ def test_the_managers_own_metrics() -> None:
     for family in found.values():
         assert family.type == "gauge"
         assert [sample.labels for sample in family.samples] == [labels]
+
+
+def test_the_metrics_that_users_of_controller_runtime_know() -> None:
+    registry = CollectorRegistry()
+    metrics = RuntimeMetrics(registry)
+    metrics.queue("q")
+    metrics.controller("c", 1)
+    TransportMetrics(registry, "host")
+    found = {f"{f.name}_total" if f.type == "counter" else f.name for f in registry.collect()}
+    assert found >= words(
+        """
+        workqueue_depth workqueue_adds_total workqueue_retries_total
+        workqueue_queue_duration_seconds workqueue_work_duration_seconds
+        workqueue_unfinished_work_seconds workqueue_longest_running_processor_seconds
+        controller_runtime_reconcile_total controller_runtime_reconcile_errors_total
+        controller_runtime_reconcile_time_seconds controller_runtime_active_workers
+        controller_runtime_max_concurrent_reconciles
+        controller_runtime_terminal_reconcile_errors_total
+        leader_election_master_status rest_client_requests_total
+        """
+    )
 
 
 def test_the_listeners_metrics() -> None:
