@@ -127,6 +127,7 @@ def _dies_with_its_parent() -> Callable[[], None] | None:
     prctl = ctypes.CDLL(None).prctl  # resolved before the fork: after it only simple calls are safe
 
     def before_exec() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        # Not SIGTERM: an API server that is asked to stop waits for an etcd that went with us.
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
     return before_exec
