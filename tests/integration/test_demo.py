@@ -30,8 +30,15 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        preexec_fn=_as_from_a_terminal,
     )
+
+
+def _as_from_a_terminal() -> None:
+    """A job in the background of a script inherits that it ignores interrupts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.platform == "linux":
+        die_with_parent()
 
 
 async def demo(*arguments: str) -> tuple[int, str]:
