@@ -201,7 +201,7 @@ class HttpTransport:
                 response = await self._send(call, url, body)
             except NoAnswer as error:
                 if not (error.unsent or call.method == "GET") or broken >= self._retries.broken:
-                    raise TransportError(f"{call}: {error}") from error.__cause__
+                    raise TransportError(f"{call}: {error}") from None
                 delay = self._retries.delay(broken, "", self._random)
                 broken += 1
                 reason = str(error)
@@ -246,7 +246,7 @@ class HttpTransport:
                 code = str(answer.status)
                 return Response(answer.status, content, answer.headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NoAnswer(error) from error
+            raise NoAnswer(error) from None
         finally:
             self._count(call.method, code, started)
 
@@ -286,7 +286,7 @@ class HttpTransport:
                     async with answer:
                         body = await answer.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise TransportError(f"{call}: {NoAnswer(error)}") from error
+                raise TransportError(f"{call}: {NoAnswer(error)}") from None
             finally:
                 self._count("WATCH", code, started)
             if answer.status == 401 and not renewed and await self._connection.renew():
@@ -345,7 +345,7 @@ async def _lines(answer: aiohttp.ClientResponse, call: str) -> AsyncGenerator[by
                 if line and not line.isspace():
                     yield line
     except (aiohttp.ClientError, OSError) as error:
-        raise TransportError(f"{call}: the connection broke: {NoAnswer(error)}") from error
+        raise TransportError(f"{call}: the connection broke: {NoAnswer(error)}") from None
     # What is left is half an event: the server ends each with a newline.
 
 

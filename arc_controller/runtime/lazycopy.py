@@ -150,7 +150,7 @@ class LazyCopy(Generic[K]):
         if pending:
             self._snapshot = msgspec.json.encode(answer)
             merged = apply_merge_patch(msgspec.json.decode(self._snapshot), pending)
-            self._copy = msgspec.convert(merged, type(answer))
+            self._copy = msgspec.json.decode(msgspec.json.encode(merged), type=type(answer))
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -56,7 +56,11 @@ class Call:
 
 
 class NoAnswer(Exception):
-    """A request that got no answer; `unsent` if the server has surely not seen it."""
+    """A request that got no answer; `unsent` if the server has surely not seen it.
+
+    It says all that aiohttp's error says but URLs, which may hold a proxy's password: raise it (and
+    what is made of it) ``from None``.
+    """
 
     def __init__(self, error: Exception) -> None:
         self.unsent = isinstance(
@@ -64,6 +68,14 @@ class NoAnswer(Exception):
         ) and not isinstance(error, aiohttp.ClientSSLError)
         if isinstance(error, TimeoutError):
             text = "no connection in time" if self.unsent else "no answer in time"
+        elif isinstance(error, aiohttp.ClientConnectorCertificateError):
+            reason = getattr(error.certificate_error, "verify_message", error.certificate_error)
+            text = (
+                f"the certificate of {error.host}:{error.port} is not accepted: {reason} "
+                "(CERTIFICATE_VERIFY_FAILED)"
+            )
+        elif isinstance(error, aiohttp.ClientHttpProxyError):
+            text = f"the proxy answered {error.status} {error.message}"
         elif isinstance(error, aiohttp.ClientResponseError):
             text = f"the answer is no HTTP: {error.message}"
         else:

@@ -23,13 +23,13 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
         self.file = self._write("ca", self._sign("ca", self._key, authority=True), self._key)
 
-    def certificate(self, name: str) -> tuple[Path, Path]:
+    def certificate(self, name: str, *, expired: bool = False) -> tuple[Path, Path]:
         """Files with a certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        file = self._write(name, self._sign(name, key), key)
+        file = self._write(name, self._sign(name, key, expired=expired), key)
         return file, file.with_suffix(".key")
 
-    def _sign(self, name: str, key: Any, *, authority: bool = False) -> Any:
+    def _sign(self, name: str, key: Any, *, authority: bool = False, expired: bool = False) -> Any:
         now = datetime.datetime.now(datetime.UTC)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         alternatives = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
@@ -51,7 +51,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(minutes=-1 if expired else 60))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)

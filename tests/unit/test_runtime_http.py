@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -180,6 +181,35 @@ def test_a_password_in_a_url_is_not_shown() -> None:
     with pytest.raises(ConfigurationError, match="cannot be used") as caught:
         HttpTransport("ftp://me:secret@host")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+            "the proxy answered 407 Proxy Auth",
+        ),
+        (b"garbage\r\n\r\n", "the answer is no HTTP: Bad status line"),
+    ],
+)
+async def test_a_proxys_password_is_in_no_error_and_no_traceback(answer: bytes, said: str) -> None:
+    """aiohttp's errors quote the proxy's URL, and a chained error is in every traceback."""
+
+    def told(error: TransportError) -> str:
+        return "".join(traceback.format_exception(error))
+
+    async with raw_server(answer) as url:
+        proxy = url.replace("http://", "http://joe:secret@")
+        connection = PlainConnection("https://api.invalid", {"proxy": proxy})
+        transport = HttpTransport(connection, retries=RetryPolicy(refused=0, broken=0))
+        with pytest.raises(TransportError, match=said) as call:
+            await transport.request("GET", "/x")
+        with pytest.raises(TransportError, match=said) as watch:
+            async with transport.stream("/x"):
+                pass
+        await transport.close()
+    assert "secret" not in told(call.value) + told(watch.value)
 
 
 async def test_credentials_that_no_header_can_carry_are_a_transport_error(server: Server) -> None:

@@ -354,3 +354,28 @@ async def test_what_was_never_read_cannot_be_locked() -> None:
     lazy.mutate().status.phase = "x"
     with pytest.raises(ValueError, match="EphemeralRunner ns/r has no resourceVersion to lock"):
         await lazy.patch_status(Recorder(runner()))
+
+
+async def test_maps_with_numbers_as_keys_stay_pending_like_all_others() -> None:
+    """JSON has strings as keys only; they must come back as numbers."""
+
+    class Ports(KubeObject):
+        names: dict[int, str] = msgspec.field(default_factory=dict)
+        status: dict[str, str] = msgspec.field(default_factory=dict)
+
+    ports = Ports(metadata=ObjectMeta(name="a", namespace="ns", resource_version="1"))
+
+    class Server:
+        async def patch_status(
+            self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]
+        ) -> K:
+            merged = apply_merge_patch(msgspec.to_builtins(ports), patch)
+            return cast("K", msgspec.convert(merged, Ports))
+
+    lazy = LazyCopy(ports)
+    lazy.mutate().names[80] = "http"
+    lazy.mutate().status["seen"] = "yes"
+
+    assert await lazy.patch_status(Server())
+    assert lazy.obj.names == {80: "http"}
+    assert lazy.diff() == {"names": {"80": "http"}}

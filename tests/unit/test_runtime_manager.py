@@ -17,7 +17,7 @@ from arc_controller.api.core import ConfigMap, Pod, Secret
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.controller import Result
-from arc_controller.runtime.errors import TransportError
+from arc_controller.runtime.errors import Conflict, Status, TransportError
 from arc_controller.runtime.events import Event, event_scheme
 from arc_controller.runtime.handlers import enqueue_mapped
 from arc_controller.runtime.leader import LeaderElection, LeadershipLost, Lease, lease_scheme
@@ -221,6 +221,44 @@ async def test_a_resync_asks_the_api_server_nothing() -> None:
         assert len(recorder.keys) in (4, 6)
         verbs = {record.verb for record in list(cluster.server.request_log)[before:]}
         assert verbs <= {"watch"}
+        await process.stop()
+
+
+@simulated
+async def test_what_came_and_went_leaves_nothing_behind() -> None:
+    """Cache, indexes, tombstones, queue, backoffs: all as empty as before."""
+
+    class Failing(Recorder):
+        async def reconcile(self, key: NamespacedName) -> Result:
+            result = await super().reconcile(key)
+            if len(self.keys) % 3 == 0:
+                raise TransportError("now and then")
+            if len(self.keys) % 5 == 0:
+                raise Conflict(Status(code=409))
+            return result
+
+    async with cluster_of() as cluster:
+        process = Process(cluster)
+        cache = process.manager.cache
+        cache.add_index(ConfigMap, "letter", lambda obj: [obj.metadata.name[-1]])
+        controller = ControllerBuilder(process.manager).for_(ConfigMap).build(Failing())
+        process.start()
+        await asyncio.sleep(1)
+        for number in range(300):
+            made = await process.client.create(
+                ConfigMap(metadata=ObjectMeta(namespace="default", name=f"c{number}"))
+            )
+            process.manager.events.event(made, "Normal", "Made", f"number {number}")
+            deleter = process.client if number % 2 else cluster.admin
+            await deleter.delete(ConfigMap, made.key)
+        await asyncio.sleep(7200)
+
+        informer, queue = cache.informer(ConfigMap), controller.queue
+        assert (len(informer.store), informer.store._indexes["letter"].buckets) == (0, {})
+        assert (informer._gone, [f.held for f in informer._followers]) == ({}, [{}])
+        assert (len(queue), queue.delayed, queue.active, queue._held) == (0, 0, 0, set())
+        assert controller._conflicts._failures == {}
+        assert not any(queue.num_requeues(NamespacedName("default", f"c{n}")) for n in range(300))
         await process.stop()
 
 

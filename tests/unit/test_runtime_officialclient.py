@@ -268,11 +268,11 @@ def test_credentials_are_checked_every_minute(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def https_server(
-    authority: Authority, name: str, *, ask_client: bool
+    authority: Authority, name: str, *, ask_client: bool, expired: bool = False
 ) -> AsyncIterator[tuple[str, list[str]]]:
     """Notes the name in each client's certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*authority.certificate(name))
+    context.load_cert_chain(*authority.certificate(name, expired=expired))
     if ask_client:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(authority.file)
@@ -347,6 +347,22 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(tmp_path: Path)
             await transport.request("GET", "/x")
         await transport.close()
     assert clients == []
+
+
+async def test_an_expired_certificate_is_told_in_one_sentence(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with https_server(authority, "localhost", ask_client=False, expired=True) as (url, _):
+        more = {"certificate-authority": str(authority.file)}
+        connection = await connect(tmp_path, {"token": "t"}, server=url, **more)
+        transport = HttpTransport(connection, qps=0)
+        host = url.removeprefix("https://")
+        with pytest.raises(TransportError) as caught:
+            await transport.request("PATCH", "/x")
+        await transport.close()
+    assert str(caught.value) == (
+        f"PATCH /x: the certificate of {host} is not accepted: "
+        "certificate has expired (CERTIFICATE_VERIFY_FAILED)"
+    )
 
 
 # --- which kubeconfig -----------------------------------------------------------------------------
