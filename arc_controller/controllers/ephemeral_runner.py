@@ -83,6 +83,9 @@ STATUS_PATIENCE: Final = 1.0
 """Seconds that the first status waits for the pod to be ready, to be written as one patch."""
 REMEMBERED: Final = 10_000
 
+STILL_NEW: Final = timedelta(seconds=30)
+"""The age below which a runner that the cache shows is taken to exist."""
+
 _LOSSES: Final = frozenset({Outcome.FAILED, Outcome.LOST, Outcome.STRANDED})
 
 REGISTERED: Final = "Registered"
@@ -117,8 +120,9 @@ class EphemeralRunnerReconciler:
         self._deleted: TTLCache[str, None] = TTLCache(REMEMBERED, 60.0, timer=_loop_time)
         # Ids that are not in the status yet, and since when there has been a pod. The secret has
         # them too: this saves reading it.
+        # In a burst of thousands a runner's next turn may be minutes away.
         self._started: TTLCache[str, tuple[int, float]] = TTLCache(
-            REMEMBERED, 60.0, timer=_loop_time
+            REMEMBERED, 600.0, timer=_loop_time
         )
 
     async def reconcile(self, key: NamespacedName) -> Result:
@@ -175,6 +179,9 @@ class EphemeralRunnerReconciler:
         if wait > 0:
             return Result(requeue_after=wait)
 
+        if not self._is_new(obj) and not await self._still_exists(obj):
+            return Result()  # the cache is late, and the event on its way
+
         try:
             runner_id = await self._registrar.registered(obj)
         except NameTaken as error:
@@ -213,6 +220,16 @@ class EphemeralRunnerReconciler:
             return Result(requeue_after=STATUS_PATIENCE)
         await runner.patch_status(self._client)
         return Result()
+
+    def _is_new(self, runner: EphemeralRunner) -> bool:
+        created = runner.metadata.creation_timestamp
+        return created is not None and timedelta(0) <= self._now() - created < STILL_NEW
+
+    async def _still_exists(self, runner: EphemeralRunner) -> bool:
+        """Registering a runner that is gone would leave the registration for ever, and what is
+        made for it is collected at once, so that it would be made again and again."""
+        live = await self._api_reader.find(EphemeralRunner, runner.key)
+        return live is not None and live.uid == runner.uid and not live.is_being_deleted
 
     async def _wait_for_quota(self, runner: LazyCopy[EphemeralRunner], error: Forbidden) -> Result:
         if not _is_false(runner.obj, WITHIN_QUOTA):

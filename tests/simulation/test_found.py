@@ -51,6 +51,18 @@ def test_a_new_leader_whose_cache_lacks_pods_does_not_give_busy_runners_up(seed:
     a_late_standby_takes_over("pods", seed)
 
 
+def test_a_new_leader_does_not_register_runners_that_only_its_cache_has() -> None:
+    """It registered each of them again, made a secret and a pod that were collected at once, and
+    began anew: a storm that ended with the cache's sleep and left every registration behind."""
+    all_well(
+        p.CreateScaleSet(at=1.0, name="linux", least=2, most=6),
+        p.StaleCache(at=90.0, lasts=250.0, resources=("ephemeralrunners",), index=1),
+        p.Edit(at=100.0, name="linux", what="limits", least=0, most=6),
+        p.KillManager(at=130.0, index=0, down=150.0),
+        managers=2,
+    )
+
+
 def test_two_leaders_that_register_the_same_runner_leave_no_registration_behind() -> None:
     """The id in the status was the one leader's, the registration that was left the other's: it was
     removed by id, which says "already gone", and stayed."""
