@@ -41,7 +41,7 @@ simulation: $(READY) ## The system under simulated time, with faults (SEEDS=N, S
 
 .PHONY: test-cluster
 test-cluster: $(READY) envtest ## The system on a real API server
-	$(PYTEST) tests/cluster
+	$(PYTEST) tests/cluster tests/unit/test_charts_render.py
 
 .PHONY: envtest
 envtest: $(READY) ## Build the real API server for tests (once; KUBEBUILDER_ASSETS is respected)
