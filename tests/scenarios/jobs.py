@@ -45,11 +45,12 @@ async def the_minimum_is_kept_idle_and_only_idle_runners_are_scaled_down(stage: 
         await cluster.add_scale_set("linux", min_runners=3, max_runners=5)
         await cluster.until(lambda: len(cluster.service.scale_set().idle) == 3, runners=3)
         await cluster.until(lambda: cluster.observer.phases() == {"Pending": 3})
-        cluster.queue_jobs(1, duration=3)
+        (job,) = cluster.queue_jobs(1, duration=600)
         await cluster.until(running=1, runners=4)
         (busy,) = (each.metadata.name for each in cluster.runners if each.status.has_job)
         await cluster.patch(AutoscalingRunnerSet, "linux", {"spec": {"minRunners": 0}})
         await cluster.until(lambda: [each.metadata.name for each in cluster.runners] == [busy])
+        cluster.service.end_job(job)
         await cluster.until(completed=1, runners=0, registrations=0)
         await clean_up(cluster)
 
