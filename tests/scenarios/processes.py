@@ -22,7 +22,7 @@ from tests.scenarios.stage import Stage, clean_up, eventually, hasty_service, sc
 FLAGS = ("--auto-scaling-runner-set-only", "--metrics-addr=0", "--log-level=info")
 ELECTED = ("--enable-leader-election", f"--leader-election-id={LEASE}")
 QUICK_ELECTION = LeaderElection(
-    LEASE, CONTROLLER_NAMESPACE, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3
+    LEASE, CONTROLLER_NAMESPACE, lease_duration=6.0, renew_deadline=4.5, retry_period=0.5
 )
 
 
