@@ -86,6 +86,9 @@ REMEMBERED: Final = 10_000
 STILL_NEW: Final = timedelta(seconds=30)
 """The age below which a runner that the cache shows is taken to exist."""
 
+_UNREGISTERED: Final = (NameTaken, RegistrationUnsettled, InputError, ActionsError)
+"""Why a runner may have no registration; see `_cannot_register`."""
+
 _LOSSES: Final = frozenset({Outcome.FAILED, Outcome.LOST, Outcome.STRANDED})
 
 REGISTERED: Final = "Registered"
@@ -184,13 +187,7 @@ class EphemeralRunnerReconciler:
 
         try:
             runner_id = await self._registrar.registered(obj)
-        except NameTaken as error:
-            return await self._give_up(obj, "NameTaken", f"A new name will do: {error}")
-        except RegistrationUnsettled:
-            return Result(requeue_after=UNSETTLED_RETRY)
-        except JobStillRunning:
-            return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
-        except (InputError, ActionsError) as error:
+        except _UNREGISTERED as error:
             return await self._cannot_register(runner, error)
         self._note_registration(runner, runner_id)
         if obj.status.ready:
@@ -289,13 +286,7 @@ class EphemeralRunnerReconciler:
         if not obj.status.runner_id or lacks_configuration(pod):
             try:
                 runner_id = await self._id_of(obj, pod, runner_id)
-            except NameTaken as error:
-                return await self._give_up(obj, "NameTaken", f"A new name will do: {error}")
-            except RegistrationUnsettled:
-                return Result(requeue_after=UNSETTLED_RETRY)
-            except JobStillRunning:
-                return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
-            except (InputError, ActionsError) as error:
+            except _UNREGISTERED as error:
                 return await self._cannot_register(runner, error)
             self._note_registration(runner, runner_id)
 
@@ -418,9 +409,14 @@ class EphemeralRunnerReconciler:
         await self._client.delete(EphemeralRunner, runner.key, uid=runner.uid)
         self._deleted[runner.uid] = None
 
-    async def _cannot_register(
-        self, runner: LazyCopy[EphemeralRunner], error: InputError | ActionsError
-    ) -> Result:
+    async def _cannot_register(self, runner: LazyCopy[EphemeralRunner], error: Exception) -> Result:
+        match error:
+            case NameTaken():
+                return await self._give_up(runner.obj, "NameTaken", f"A new name will do: {error}")
+            case RegistrationUnsettled():
+                return Result(requeue_after=UNSETTLED_RETRY)
+            case JobStillRunning():
+                return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
         trouble = trouble_of(error)
         if trouble is None:
             raise error
