@@ -1,27 +1,18 @@
-"""One real API server for all scenarios and the end-to-end run, with namespaces for each."""
+"""A few real API servers for the scenarios and the end-to-end run."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest_asyncio
 
-from tests.scenarios.servers import RealServer, real_server
-from tests.scenarios.stage import Stage
+from tests.scenarios.runs import Servers
+from tests.scenarios.servers import real_server
 
-NUMBERS = count(1)
+AT_ONCE = 3
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def server() -> AsyncIterator[RealServer]:
-    async with real_server() as server:
-        yield server
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def stage(server: RealServer) -> AsyncIterator[Stage]:
-    stage = Stage(server, next(NUMBERS))
-    await stage.prepare()
-    yield stage
-    assert await stage.strike() == []
+async def servers() -> AsyncIterator[Servers]:
+    async with Servers(real_server, AT_ONCE) as servers:
+        yield servers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.scenarios.end_to_end import run, table
+from tests.scenarios.runs import Servers
 from tests.scenarios.servers import embedded_server
-from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -14,14 +14,12 @@ JOBS = 50
 
 
 async def test_fifty_jobs_end_alike_and_cost_alike_on_both_servers(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
+    servers: Servers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = await run(stage, JOBS)
-    async with embedded_server() as api:
-        twin = Stage(api, stage.number)
-        await twin.prepare()
-        embedded = await run(twin, JOBS)
-        assert await twin.strike() == []
+    async with servers.stage() as stage:
+        real = await run(stage, JOBS)
+    async with Servers(embedded_server, 1) as twin, twin.stage(stage.number) as stage:
+        embedded = await run(stage, JOBS)
     with capsys.disabled():
         print(f"\n{table({'embedded': embedded, 'real': real})}")
     assert embedded.state == real.state

@@ -1,33 +1,37 @@
-"""The scenarios of `tests.scenarios` on a real API server with real garbage collection."""
+"""The scenarios of `tests.scenarios` on real API servers with real garbage collection."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import AsyncIterator
 
-from tests.scenarios import SCENARIOS, verdict
-from tests.scenarios.servers import RealServer
-from tests.scenarios.stage import Scenario, Stage, name_of
+import pytest
+import pytest_asyncio
+
+from tests.scenarios import SCENARIOS
+from tests.scenarios.runs import Runs, Servers
+from tests.scenarios.stage import Scenario, name_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-RAN: set[Scenario] = set()
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def runs(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Runs]:
+    async with Runs(request, servers) as runs:
+        yield runs
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
-async def test_on_a_real_server(stage: Stage, scenario: Scenario) -> None:
-    await scenario(stage)
-    RAN.add(scenario)
+async def test_on_a_real_server(runs: Runs, scenario: Scenario) -> None:
+    await runs.end_of(scenario)
 
 
-async def test_nobody_was_refused(server: RealServer) -> None:
-    found = verdict.refusals(server)
+async def test_nobody_was_refused(runs: Runs) -> None:
+    found = runs.refusals()
     assert not found, "\n".join(found)
 
 
-async def test_every_permission_was_needed(server: RealServer) -> None:
-    if set(SCENARIOS) != RAN:
-        pytest.skip("not all scenarios were run to their end")
-    found = verdict.unused(server)
+async def test_every_permission_was_needed(runs: Runs) -> None:
+    found = runs.unused()
     assert not found, "\n".join(found)
     # Design 02 gives it to them; ours write nothing but the status.
-    assert verdict.unused_by_listeners(server) == ["patch ephemeralrunners.actions.github.com"]
+    assert runs.unused_by_listeners() == ["patch ephemeralrunners.actions.github.com"]

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 import pytest_asyncio
 
-from tests.scenarios import SCENARIOS, verdict
-from tests.scenarios.servers import EmbeddedServer, embedded_server
-from tests.scenarios.stage import Scenario, Stage, name_of
+from tests.scenarios import SCENARIOS
+from tests.scenarios.runs import Runs, Servers
+from tests.scenarios.servers import embedded_server
+from tests.scenarios.stage import Scenario, name_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-NUMBERS = count(1)
-RAN: set[Scenario] = set()
+AT_ONCE = 4
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server() -> AsyncIterator[EmbeddedServer]:
-    async with embedded_server() as server:
-        yield server
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def stage(server: EmbeddedServer) -> AsyncIterator[Stage]:
-    stage = Stage(server, next(NUMBERS))
-    await stage.prepare()
-    yield stage
-    assert await stage.strike() == []
+async def runs(request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
+    async with Servers(embedded_server, AT_ONCE) as servers, Runs(request, servers) as runs:
+        yield runs
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name_of)
-async def test_on_the_embedded_server(stage: Stage, scenario: Scenario) -> None:
-    await scenario(stage)
-    RAN.add(scenario)
+async def test_on_the_embedded_server(runs: Runs, scenario: Scenario) -> None:
+    await runs.end_of(scenario)
 
 
-async def test_nobody_was_refused(server: EmbeddedServer) -> None:
-    found = verdict.refusals(server)
+async def test_nobody_was_refused(runs: Runs) -> None:
+    found = runs.refusals()
     assert not found, "\n".join(found)
 
 
-async def test_every_permission_was_needed(server: EmbeddedServer) -> None:
-    if set(SCENARIOS) != RAN:
-        pytest.skip("not all scenarios were run to their end")
-    found = verdict.unused(server)
+async def test_every_permission_was_needed(runs: Runs) -> None:
+    found = runs.unused()
     assert not found, "\n".join(found)
     # Design 02 gives it to them; ours write nothing but the status.
-    assert verdict.unused_by_listeners(server) == ["patch ephemeralrunners.actions.github.com"]
+    assert runs.unused_by_listeners() == ["patch ephemeralrunners.actions.github.com"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from arc_controller.testing.envtest import AuditEvent, unused_rules
 from arc_controller.testing.envtest.audit import each_rule
@@ -28,7 +28,7 @@ def refusals(server: Server) -> list[str]:
     """
     return [
         f"{event.username} {event.verb} {event.resource} in {event.namespace or 'the cluster'}"
-        for event in _ours(server)
+        for event in _ours([server])
         if event.code == 403
         and not (event.allowed and (event.verb, event.resource) == ("create", "pods"))
         and event.namespace not in server.doomed
@@ -36,14 +36,14 @@ def refusals(server: Server) -> list[str]:
     ]
 
 
-def unused(server: Server) -> list[str]:
+def unused(servers: Iterable[Server]) -> list[str]:
     """What ``config/rbac`` grants and no scenario needed.
 
     The manager needs what it grants to listeners: nobody may grant more than they have. And nobody
     requests ``update`` on ``…/finalizers``: admission asks about it, on some clusters; see
     ``test_permissions.py``.
     """
-    events = [event for event in _ours(server) if event.username == MANAGER]
+    events = [event for event in _ours(servers) if event.username == MANAGER]
     granted = {f"{rule.verb} {rule.resource}" for rule in each_rule(LISTENER_RULES)}
     return [
         f"{role.name}: {rule}"
@@ -54,14 +54,19 @@ def unused(server: Server) -> list[str]:
     ]
 
 
-def unused_by_listeners(server: Server) -> list[str]:
+def unused_by_listeners(servers: Iterable[Server]) -> list[str]:
     """The same of the role that the manager makes for each listener."""
-    events = [event for event in _ours(server) if event.username != MANAGER]
+    events = [event for event in _ours(servers) if event.username != MANAGER]
     return [str(rule) for rule in unused_rules(LISTENER_RULES, events)]
 
 
-def _ours(server: Server) -> Iterator[AuditEvent]:
-    return (event for event in server.requests() if event.username.startswith(ACCOUNTS))
+def _ours(servers: Iterable[Server]) -> Iterator[AuditEvent]:
+    return (
+        event
+        for server in servers
+        for event in server.requests()
+        if event.username.startswith(ACCOUNTS)
+    )
 
 
 def _within(role: Role, events: list[AuditEvent]) -> list[AuditEvent]:
