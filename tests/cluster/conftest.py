@@ -1,4 +1,4 @@
-"""A few real API servers for the scenarios and the end-to-end run."""
+"""Real API servers that several files share: starting one costs seconds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
+from arc_controller.testing.envtest import Envtest
 from tests.scenarios.runs import Servers
 from tests.scenarios.servers import real_server
 
@@ -16,3 +17,10 @@ AT_ONCE = 3
 async def servers() -> AsyncIterator[Servers]:
     async with Servers(real_server, AT_ONCE) as servers:
         yield servers
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def plain() -> AsyncIterator[Envtest]:
+    """Without CRDs and controllers. Who uses it leaves what is built in as it was."""
+    async with Envtest(audit=True) as env:
+        yield env

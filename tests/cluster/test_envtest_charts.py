@@ -43,25 +43,40 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def env() -> AsyncIterator[Envtest]:
+async def bare() -> AsyncIterator[Envtest]:
     async with Envtest() as env:
-        await env.helm(
-            "install",
-            "arc",
-            str(CHARTS / "gha-runner-scale-set-controller"),
-            "--namespace=arc-systems",
-            "--create-namespace",
-            "--set=replicaCount=2",
-        )
-        await env.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-        await env.namespace("arc-runners")
         yield env
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def env(bare: Envtest) -> Envtest:
+    """With the controller installed."""
+    await bare.helm(
+        "install",
+        "arc",
+        str(CHARTS / "gha-runner-scale-set-controller"),
+        "--namespace=arc-systems",
+        "--create-namespace",
+        "--set=replicaCount=2",
+    )
+    await bare.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    await bare.namespace("arc-runners")
+    return bare
 
 
 def values(tmp_path: Path, mode: dict[str, Any]) -> str:
     path = tmp_path / "values.json"
     path.write_text(json.dumps({**CREDENTIALS, **mode}))
     return f"--values={path}"
+
+
+async def test_without_a_controller_a_scale_set_says_what_to_set(
+    bare: Envtest, tmp_path: Path
+) -> None:
+    """The first test: without the chart of the controller, its deployment or its CRDs."""
+    release = ["x", str(CHARTS / "gha-runner-scale-set"), values(tmp_path, {})]
+    with pytest.raises(EnvtestError, match=r"Set controllerServiceAccount\.namespace and"):
+        await bare.helm("install", *release)
 
 
 async def test_the_controller_is_installed_with_its_crds(env: Envtest) -> None:
@@ -156,11 +171,3 @@ async def test_the_manager_can_let_go_of_everything_that_a_release_made(
             assert found["metadata"]["deletionTimestamp"]
             await rest.request("PATCH", path, let_go, content_type=MERGE_PATCH)
             assert (await env.rest.try_request("GET", path)).status == 404
-
-
-async def test_without_a_controller_a_scale_set_says_what_to_set(tmp_path: Path) -> None:
-    async with Envtest(crds=[CHARTS.parent / "config" / "crd"]) as env:
-        with pytest.raises(EnvtestError, match=r"Set controllerServiceAccount\.namespace and"):
-            await env.helm(
-                "install", "x", str(CHARTS / "gha-runner-scale-set"), values(tmp_path, {})
-            )

@@ -23,19 +23,28 @@ from arc_controller.testing.envtest import (
     refusals,
     unused_rules,
 )
+from tests.scenarios.runs import Servers
+from tests.scenarios.servers import RealServer
 
 READ_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-# One server for the tests that leave it as it was; those about its life start their own.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Tests about its life start their own.
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def env() -> AsyncIterator[Envtest]:
-    async with Envtest(audit=True) as env:
-        yield env
+@pytest.fixture
+def env(plain: Envtest) -> Envtest:
+    return plain
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def managed(servers: Servers) -> AsyncIterator[tuple[Envtest, str]]:
+    """With the controller manager; and a namespace there."""
+    async with servers.stage() as stage:
+        assert isinstance(stage.server, RealServer)
+        yield stage.server.env, stage.namespace
 
 
 async def status(config: ClientConfig, path: str) -> int:
@@ -218,44 +227,50 @@ async def test_using_it_outside_of_the_block_is_refused_by_name() -> None:
         Envtest().admin.environ()
 
 
-async def test_the_controller_manager_collects_what_lost_its_owner() -> None:
-    async with Envtest(controller_manager=True) as env:
-        owner = await env.rest.request("POST", CONFIG_MAPS, {"metadata": {"name": "owner"}})
-        reference = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "name": "owner",
-            "uid": owner["metadata"]["uid"],
-        }
-        owned = {"metadata": {"name": "owned", "ownerReferences": [reference]}}
-        await env.rest.request("POST", CONFIG_MAPS, owned)
-        await env.rest.request("DELETE", f"{CONFIG_MAPS}/owner")
-        await gone(env, f"{CONFIG_MAPS}/owned")
+async def test_the_controller_manager_collects_what_lost_its_owner(
+    managed: tuple[Envtest, str],
+) -> None:
+    env, namespace = managed
+    config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    owner = await env.rest.request("POST", config_maps, {"metadata": {"name": "owner"}})
+    reference = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "owner",
+        "uid": owner["metadata"]["uid"],
+    }
+    owned = {"metadata": {"name": "owned", "ownerReferences": [reference]}}
+    await env.rest.request("POST", config_maps, owned)
+    await env.rest.request("DELETE", f"{config_maps}/owner")
+    await gone(env, f"{config_maps}/owned")
 
 
-async def test_the_controller_manager_empties_a_deleted_namespace() -> None:
-    async with Envtest(controller_manager=True) as env:
-        await env.namespace("runners")
-        await env.rest.request("DELETE", "/api/v1/namespaces/runners")
-        await gone(env, "/api/v1/namespaces/runners")
+async def test_the_controller_manager_empties_a_deleted_namespace(
+    managed: tuple[Envtest, str],
+) -> None:
+    env, _ = managed
+    await env.namespace("emptied")
+    await env.rest.request("DELETE", "/api/v1/namespaces/emptied")
+    await gone(env, "/api/v1/namespaces/emptied")
 
 
-async def test_the_controller_manager_counts_against_a_quota() -> None:
-    async with Envtest(controller_manager=True) as env:
-        await env.namespace("runners")
-        quotas = "/api/v1/namespaces/runners/resourcequotas"
-        quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
-        await env.rest.request("POST", quotas, quota)
-        async with asyncio.timeout(30):
-            while "hard" not in (await env.rest.request("GET", f"{quotas}/few"))["status"]:
-                await asyncio.sleep(0.05)
-        pod = {
-            "metadata": {"name": "refused"},
-            "spec": {"containers": [{"name": "runner", "image": "runner"}]},
-        }
-        answer = await env.rest.try_request("POST", "/api/v1/namespaces/runners/pods", pod)
-        assert answer.status == 403
-        assert "exceeded quota" in answer.message
+async def test_the_controller_manager_counts_against_a_quota(
+    managed: tuple[Envtest, str],
+) -> None:
+    env, namespace = managed
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
+    await env.rest.request("POST", quotas, quota)
+    async with asyncio.timeout(30):
+        while "hard" not in (await env.rest.request("GET", f"{quotas}/few"))["status"]:
+            await asyncio.sleep(0.05)
+    pod = {
+        "metadata": {"name": "refused"},
+        "spec": {"containers": [{"name": "runner", "image": "runner"}]},
+    }
+    answer = await env.rest.try_request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    assert answer.status == 403
+    assert "exceeded quota" in answer.message
 
 
 async def gone(env: Envtest, path: str) -> None:

@@ -25,24 +25,23 @@ from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import KubeObject, LabelSelector, NamespacedName, ObjectMeta
 from arc_controller.testing.envtest import Envtest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 HOLD = "example.com/hold"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def env() -> AsyncIterator[Envtest]:
-    async with Envtest() as env:
-        yield env
+@pytest.fixture
+def env(plain: Envtest) -> Envtest:
+    return plain
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def transport(env: Envtest) -> AsyncIterator[HttpTransport]:
     transport = await HttpTransport.from_environment(kubeconfig=str(env.admin.kubeconfig_file))
     yield transport
     await transport.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def namespace(env: Envtest, request: pytest.FixtureRequest) -> str:
     name = request.node.name.replace("_", "-")[:60].strip("-")
     await env.namespace(name)
