@@ -79,6 +79,7 @@ def builtin_resources() -> list[Resource]:
             categories=("all",),
             subresources=frozenset({"status", "log", "binding", "eviction", "ephemeralcontainers"}),
             selectable=_POD_FIELDS,
+            indexed="spec.nodeName",
         ),
         Resource(
             "",

@@ -98,6 +98,11 @@ class ConfigMapStrategy(Strategy):
     def validate(self, obj: Object) -> list[FieldError]:
         problems = _validate_keys(obj.get("data"), "data")
         problems += _validate_keys(obj.get("binaryData"), "binaryData")
+        both = (obj.get("data") or {}).keys() & (obj.get("binaryData") or {}).keys()
+        problems += [
+            invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+            for key in sorted(both)
+        ]
         size = sum(len(value.encode()) for value in (obj.get("data") or {}).values())
         if size > _SECRET_LIMIT:
             detail = f"may not be more than {_SECRET_LIMIT} bytes"

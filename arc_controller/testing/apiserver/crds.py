@@ -166,8 +166,8 @@ class CustomStrategy(Strategy):
         prune_and_default(self.schema, obj, old, "", unknown)
         return unknown
 
-    def prepare_create(self, obj: Object, call: Call) -> None:
-        call.warnings += [
+    def warnings_on_create(self, obj: Object) -> list[str]:
+        return [
             f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name to avoid '
             "accidental conflicts with other finalizer writers"
             for each in obj["metadata"].get("finalizers") or ()

@@ -25,7 +25,14 @@ _QUANTITY_MESSAGE = (
 
 
 class DecodeError(ValueError):
-    """A value that does not fit its Go type."""
+    """A value that does not fit its Go type.
+
+    `converted` is how the converter says it that strategic merge patches go through.
+    """
+
+    def __init__(self, message: str, converted: str = "") -> None:
+        super().__init__(message)
+        self.converted = converted or message
 
 
 class Decoder:
@@ -55,6 +62,8 @@ class Decoder:
                     value[key] = ""
                 elif key not in shown:
                     dropped.append(key)
+                else:
+                    value[key] = self._filled(below, shown[key])
                 continue
             if key in before and child == before[key]:
                 continue
@@ -127,7 +136,7 @@ def _leaf(node: Node, value: Any, path: str, struct: str) -> Any:
         if node.format == "byte":
             problem = base64_error(value)
             if problem:
-                raise DecodeError(problem)
+                raise DecodeError(problem, f"error decoding from json: {problem}")
     elif wanted == "boolean":
         if not isinstance(value, bool):
             raise _mismatch(node, value, path, struct)
@@ -161,8 +170,32 @@ def _time(value: str, *, micro: bool) -> str:
 def _mismatch(node: Node, value: Any, path: str, struct: str) -> DecodeError:
     return DecodeError(
         f"json: cannot unmarshal {json_type(value)} into Go struct field "
-        f"{_short(struct)}.{_fields(path)} of type {_go_type(node)}"
+        f"{_short(struct)}.{_fields(path)} of type {_go_type(node)}",
+        _unconverted(node, value),
     )
+
+
+def _unconverted(node: Node, value: Any) -> str:
+    """The same from Go's conversion of untyped values."""
+    if node.format == "date-time":
+        return f"json: cannot unmarshal {json_type(value)} into Go value of type string"
+    source = go_kind(value)
+    if node.kind == "map":
+        whole = "struct from:" if node.fields else "map from"
+        return f"cannot restore {whole} {source}"
+    if node.kind == "list" or node.format == "byte":
+        return f"cannot restore slice from {source}"
+    numbers = node.type in ("integer", "number") and source == "float64"
+    if numbers or (node.type == "string" and source == "int64"):
+        return f"cannot convert {source} to {_go_type(node)}"
+    kind = {"boolean": "bool", "integer": node.format or "int64"}.get(node.type, node.type)
+    return f"unrecognized type: {kind}"
+
+
+def go_kind(value: Any) -> str:
+    """The `reflect.Kind` of a decoded value."""
+    kinds = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice"}
+    return kinds.get(type(value), "map")
 
 
 def _short(name: str) -> str:

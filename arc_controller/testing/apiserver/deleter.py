@@ -11,7 +11,12 @@ from arc_controller.testing.apiserver.metadata import rfc3339
 from arc_controller.testing.apiserver.resources import Resource
 from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategy import Call, DeleteOptions
-from arc_controller.testing.apiserver.writer import Attempt, Writer, unstored
+from arc_controller.testing.apiserver.writer import (
+    Attempt,
+    Writer,
+    stale_precondition,
+    unstored,
+)
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -79,13 +84,16 @@ class Deleter:
             options = replace(options, grace_period=1)
         obj = old.copy()
         meta = obj["metadata"]
-        finalizers = _finalizers_for(meta.get("finalizers") or [], options.propagation)
+        old_finalizers = meta.get("finalizers")
+        finalizers = _finalizers_for(old_finalizers or [], options.propagation)
         grace = self._grace(resource, obj, options)
         if grace is _PENDING:
             return Deletion(old, gone=False)
         _set_finalizers(meta, finalizers)
         held = bool(finalizers) or resource.strategy.is_held(obj)
         if grace is None and not held:
+            if options.resource_version and meta.get("finalizers") != old_finalizers:
+                raise _lost_version(resource, old)
             return self._remove(call, resource, old)
         if grace is None:
             self._mark(resource, obj, call.now)
@@ -165,6 +173,15 @@ def _check_preconditions(resource: Resource, old: Stored, options: DeleteOptions
         )
     if why:
         raise errors.conflict(resource.group, resource.kind, old.name, why)
+
+
+def _lost_version(resource: Resource, old: Stored) -> errors.StatusError:
+    """Where the policy takes the last finalizer away, the real server deletes in a second step,
+    and that one has forgotten which version was asked for."""
+    version = old.obj["metadata"]["resourceVersion"]
+    return stale_precondition(
+        resource, old.namespace, old.name, field="ResourceVersion", given="", stored=version
+    )
 
 
 def _finalizers_for(finalizers: list[str], propagation: str) -> list[str]:

@@ -120,6 +120,17 @@ def go_value(value: Any) -> str:
     return str(value)
 
 
+def go_plain(value: Any) -> str:
+    """A value as Go's %v prints it."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_plain(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(go_plain(each) for each in value)}]"
+    return value if isinstance(value, str) else go_value(value)
+
+
 def go_quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 

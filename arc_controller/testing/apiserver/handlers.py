@@ -33,7 +33,7 @@ from arc_controller.testing.apiserver.table import TableMaker
 from arc_controller.testing.apiserver.tokens import TokenIssuer
 from arc_controller.testing.apiserver.types import META, core_node
 from arc_controller.testing.apiserver.watch import Watch, encoded
-from arc_controller.testing.apiserver.writer import Writer, check_identity, uid_conflict
+from arc_controller.testing.apiserver.writer import Writer, check_identity, stale_precondition
 
 if TYPE_CHECKING:
     from arc_controller.testing.apiserver.server import LogSource
@@ -196,11 +196,13 @@ class Handlers:
             )
         check_identity(resource, body, info.name)
         if created:
+            if meta.get("uid"):
+                raise stale_precondition(
+                    resource, info.namespace, info.name, field="UID", given=meta["uid"], stored=""
+                )
             version = str(meta.get("resourceVersion") or "0")
             if not version.isdigit():
                 raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-            if meta.get("uid"):
-                raise uid_conflict(resource, info.namespace, info.name, meta["uid"], "")
             body["metadata"].pop("resourceVersion", None)
             stored = self._writer.create(call, resource, info.namespace, body)
             return self._answer(201, request, resource, stored, call)

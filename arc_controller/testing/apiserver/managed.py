@@ -145,7 +145,9 @@ class FieldManager:
         """Write into `obj` who owns what if this write goes through."""
         meta = obj["metadata"]
         if call.applied is not None:
-            meta["managedFields"] = call.applied.encode()
+            meta.pop("managedFields", None)
+            if listed := call.applied.encode():
+                meta["managedFields"] = listed
             return
         if not self.enabled:
             return
@@ -267,10 +269,14 @@ class FieldManager:
     def _relevant(self, resource: Resource, fields: Fields, subresource: str) -> Fields:
         """Without what a write through this (sub)resource cannot change."""
         if subresource == "status":
-            ignored = {"f:spec"}
-            if not resource.strategy.status_takes_metadata:
-                ignored.add("f:metadata")
-            return {key: value for key, value in fields.items() if key not in ignored}
+            strategy = resource.strategy
+            ignored = {"f:spec"} if strategy.status_takes_metadata else {"f:spec", "f:metadata"}
+            kept = {key: value for key, value in fields.items() if key not in ignored}
+            meta = kept.pop("f:metadata", {})
+            resets = {f"f:{key}" for key in strategy.status_resets}
+            if meta := {key: value for key, value in meta.items() if key not in resets}:
+                kept["f:metadata"] = meta
+            return kept
         if "status" in resource.subresources and "f:status" in fields:
             return {key: value for key, value in fields.items() if key != "f:status"}
         return fields

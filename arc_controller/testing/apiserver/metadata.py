@@ -261,5 +261,10 @@ def name_problems(meta: Object, problem_of: Callable[[str], str]) -> list[FieldE
     return problems
 
 
+def is_version(text: Any) -> bool:
+    """Whether it is the resourceVersion of something stored."""
+    return isinstance(text, str) and text.isdigit() and int(text) > 0
+
+
 def string_map(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())

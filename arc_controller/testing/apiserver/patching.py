@@ -6,6 +6,7 @@ from typing import Any
 
 from arc_controller.testing.apiserver import bodies, errors
 from arc_controller.testing.apiserver.decode import DecodeError
+from arc_controller.testing.apiserver.formats import is_date_time
 from arc_controller.testing.apiserver.messages import (
     Object,
     Request,
@@ -51,12 +52,18 @@ def patch(
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
     body = bodies.decode_json_body(request.body)
     writer.require(resource, info.namespace, info.name)
+    if body is None:
+        if kind == MERGE:
+            raise errors.bad_request("Invalid JSON Patch")
+        body = [] if kind == JSON_PATCH else {}
     if kind != JSON_PATCH and not isinstance(body, dict):
         prefix = "error decoding patch: " if kind == MERGE else ""
         raise errors.bad_request(
             f"{prefix}json: cannot unmarshal {json_type(body)} into Go value of type "
             "map[string]interface {}"
         )
+    if kind == STRATEGIC:
+        call.strategic = body
     call.patched = True
 
     def change(old: Object) -> Object:
@@ -87,6 +94,8 @@ def _apply(
     call.patched = True
     force = info.query.get("force", "") in ("1", "true")
     config = bodies.decode_yaml(request.body)
+    if config is None:
+        config = {}
     if not isinstance(config, dict):
         raise errors.bad_request(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot "
@@ -95,13 +104,19 @@ def _apply(
     _check_kind(config, resource)
     if resource.convert_in is not None:
         config = resource.convert_in(config)
-    _check_declared(writer, resource, config, info)
-    config.setdefault("metadata", {})
+    if config.get("metadata") is None:
+        config["metadata"] = {}
+    _check_declared(writer, resource, config)
 
     def merged(live: Object | None) -> Object:
-        return writer.fields.apply(
+        result = writer.fields.apply(
             call, resource, live, config, subresource=info.subresource, force=force
         )
+        if resource.custom:
+            _drop_malformed_times(result["metadata"])
+        else:
+            _check_convertible(writer, resource, config)
+        return result
 
     old = writer.store.read(resource.storage_key, info.namespace, info.name)
     if old is None:
@@ -135,60 +150,65 @@ def _check_kind(config: Object, resource: Resource) -> None:
     raise errors.bad_request(f"invalid object type: {version}, Kind={name}")
 
 
-def _check_declared(writer: Writer, resource: Resource, config: Object, info: RequestInfo) -> None:
+def _check_declared(writer: Writer, resource: Resource, config: Object) -> None:
     """An applied configuration may only have fields that the type declares."""
-    meta = config.get("metadata")
-    meta = meta if isinstance(meta, dict) else {}
-    namespace, name = (
-        each if isinstance(each, str) else ""
-        for each in (meta.get("namespace", ""), meta.get("name", info.name))
-    )
-    what = (
-        f"failed to create typed patch object ({namespace}/{name}; "
-        f"{resource.group}/{resource.version}, Kind={resource.kind}): "
-    )
     misfits = _misfits(writer.fields.node(resource), config, "")
     if misfits:
-        raise errors.internal(what + "\n".join(misfits))
-    probe: Any = decode_json(encode_json({"metadata": {}, **config}))
+        listed = "errors:\n  " + "\n  ".join(misfits) if len(misfits) > 1 else misfits[0]
+        what = f"{_named(config)}; {_gvk(resource)}"
+        raise errors.internal(f"failed to create typed patch object ({what}): {listed}")
+
+
+def _check_convertible(writer: Writer, resource: Resource, config: Object) -> None:
+    """Nor values that its Go struct cannot hold."""
+    probe: Any = decode_json(encode_json(config))
     try:
-        unknown = resource.strategy.conform(probe, None, writer.fields.node(resource))
+        resource.strategy.conform(probe, None, writer.fields.node(resource))
     except DecodeError as error:
-        gvk = f"{resource.group}/{resource.version}, Kind={resource.kind}"
-        if not resource.custom:
-            what = (
-                f"failed to convert new object ({namespace}/{name}; {gvk}) to proper version: "
-                f"unable to convert unstructured object to {gvk}: "
-            )
-        raise errors.internal(f"{what}{error}") from None
-    problems = [f".{each}: field not declared in schema" for each in unknown]
-    if problems:
-        raise errors.internal(what + "\n".join(problems))
+        gvk = _gvk(resource)
+        raise errors.internal(
+            f"failed to convert new object ({_named(config)}; {gvk}) to proper version: "
+            f"unable to convert unstructured object to {gvk}: {error.converted}"
+        ) from None
 
 
-_EXPECTED: dict[str, tuple[str, tuple[type, ...]]] = {
-    "string": ("string", (str,)),
-    "integer": ("numeric (int or float)", (int, float)),
-    "number": ("numeric (int or float)", (int, float)),
-    "boolean": ("boolean", (bool,)),
-}
+def _gvk(resource: Resource) -> str:
+    return f"{resource.group}/{resource.version}, Kind={resource.kind}"
+
+
+def _named(config: Object) -> str:
+    meta = config["metadata"] if isinstance(config["metadata"], dict) else {}
+    namespace, name = (
+        each if isinstance(each := meta.get(key), str) else "" for key in ("namespace", "name")
+    )
+    return f"{namespace}/{name}"
+
+
+def _drop_malformed_times(meta: Object) -> None:
+    """Of a custom resource's metadata, what cannot be read is dropped."""
+    for key in ("creationTimestamp", "deletionTimestamp"):
+        given = meta.get(key)
+        if given is not None and not (isinstance(given, str) and is_date_time(given)):
+            del meta[key]
 
 
 def _misfits(node: Node, value: Any, path: str) -> list[str]:
-    """Values that are not of their field's type, as structured-merge-diff words it."""
+    """What the type does not have or has otherwise, as structured-merge-diff words it."""
     if value is None:
         return []
     if node.kind == "map":
         if not isinstance(value, dict):
-            return [f"{path}: expected map, got &{{{_plain(value)}}}"]
-        return [
-            each
-            for key, child in value.items()
-            for each in _misfits(node.field(key), child, f"{path}.{key}")
-        ]
+            return [f"{path}: expected map, got &{{{errors.go_plain(value)}}}"]
+        misfits: list[str] = []
+        for key, child in value.items():
+            if node.fields and node.values is None and not node.unknown and key not in node.fields:
+                misfits.append(f"{path}.{key}: field not declared in schema")
+            else:
+                misfits += _misfits(node.field(key), child, f"{path}.{key}")
+        return misfits
     if node.kind == "list":
         if not isinstance(value, list):
-            return [f"{path}: expected list, got &{{{_plain(value)}}}"]
+            return [f"{path}: expected list, got &{{{errors.go_plain(value)}}}"]
         twice = _repeated(node, value)
         if twice:
             return [f"{path}: duplicate entries for key [{twice}]"]
@@ -197,13 +217,22 @@ def _misfits(node: Node, value: Any, path: str) -> list[str]:
             for index, item in enumerate(value)
             for each in _misfits(node.items, item, f"{path}[{index}]")
         ]
-    wanted, types = _EXPECTED.get(node.type, ("", ()))
-    fits = isinstance(value, types) and (node.type == "boolean" or not isinstance(value, bool))
-    if not wanted or fits:
-        return []
-    if node.type in ("string", "boolean"):
-        return [f"{path}: expected {wanted}, got &value.valueUnstructured{{Value:{_go(value)}}}"]
-    return [f"{path}: expected {wanted}, got {_go_kind(value)}"]
+    return _scalar_misfit(node, value, path)
+
+
+def _scalar_misfit(node: Node, value: Any, path: str) -> list[str]:
+    a_boolean = isinstance(value, bool)
+    if node.type == "boolean" and not a_boolean:
+        return [f"{path}: expected boolean, got &{{{errors.go_plain(value)}}}"]
+    # A string of some format (a time, a quantity) may be written as anything.
+    plain = node.format in ("", "byte") and not node.name.endswith((".Quantity", ".IntOrString"))
+    if node.type == "string" and plain and not isinstance(value, str):
+        return [f"{path}: expected string, got &value.valueUnstructured{{Value:{_go(value)}}}"]
+    if node.type == "string" and isinstance(value, (dict, list)):
+        return [f"{path}: expected any scalar, got &{{{errors.go_plain(value)}}}"]
+    if node.type in ("integer", "number") and (a_boolean or not isinstance(value, (int, float))):
+        return [f"{path}: expected numeric (int or float), got {_go_type(value)}"]
+    return []
 
 
 def _repeated(node: Node, items: list[Any]) -> str:
@@ -221,16 +250,6 @@ def _repeated(node: Node, items: list[Any]) -> str:
     return ""
 
 
-def _plain(value: Any) -> str:
-    """A value as Go's %v prints it."""
-    if isinstance(value, dict):
-        inside = " ".join(f"{key}:{_plain(value[key])}" for key in sorted(value))
-        return f"map[{inside}]"
-    if isinstance(value, list):
-        return f"[{' '.join(_plain(each) for each in value)}]"
-    return value if isinstance(value, str) else errors.go_value(value)
-
-
 def _go(value: Any) -> str:
     """A value as Go's %#v prints it."""
     if isinstance(value, dict):
@@ -241,7 +260,7 @@ def _go(value: Any) -> str:
     return errors.go_value(value)
 
 
-def _go_kind(value: Any) -> str:
+def _go_type(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):

@@ -34,6 +34,7 @@ _IMMUTABLE = (
 class PodStrategy(Strategy):
     returns_deleted = True
     counts_generation = True
+    status_resets = frozenset({"ownerReferences", "deletionTimestamp"})
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -46,7 +47,7 @@ class PodStrategy(Strategy):
 
     def prepare_status(self, obj: Object, old: Object, call: Call) -> None:
         meta, before = obj["metadata"], old["metadata"]
-        for key in ("ownerReferences", "finalizers"):
+        for key in self.status_resets:
             if key in before:
                 meta[key] = before[key]
             else:

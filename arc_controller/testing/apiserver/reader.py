@@ -14,8 +14,9 @@ from arc_controller.testing.apiserver.messages import decode_json, encode_json
 from arc_controller.testing.apiserver.resources import Resource
 from arc_controller.testing.apiserver.selectors import (
     field_matcher,
+    field_text,
     parse_label_selector,
-    single_name,
+    selected_value,
 )
 from arc_controller.testing.apiserver.store import HistoryGoneError, Store, Stored
 from arc_controller.testing.apiserver.watch import Encode, Filter, Watch
@@ -50,7 +51,7 @@ def make_filter(resource: Resource, namespace: str, name: str, query: dict[str, 
         return Filter(namespace, name)
     fields = None
     if field_text:
-        name = name or single_name(field_text)
+        name = name or selected_value(field_text, "metadata.name")
         supported = {**_COMMON_FIELDS, **resource.selectable}
 
         def unsupported(field: str) -> Exception:
@@ -103,18 +104,34 @@ def read_page(store: Store, resource: Resource, wanted: Filter, query: dict[str,
             one = store.read(key, wanted.namespace, wanted.name)
             objects = [one] if one is not None else []
         else:
-            objects = store.scan(key, wanted.namespace)
-    if not (wanted.everything and not wanted.name):
-        objects = [each for each in objects if wanted.selects(each)]
+            objects = _indexed(store.scan(key, wanted.namespace), resource, query)
     if start:
         objects = [each for each in objects if _path(each) >= start]
-    if not limit or len(objects) <= limit:
+    if wanted.name and wanted.namespace:
+        objects = [each for each in objects if each.name == wanted.name]
+    everything = wanted.everything
+    if everything and not limit:
         return Page(objects, revision)
-    page = objects[:limit]
-    remaining = len(objects) - limit
-    following = _encode_token(revision, _path(page[-1]) + "\0")
-    exact = wanted.labels is None and wanted.fields is None
-    return Page(page, revision, following, remaining if exact else None)
+    page: list[Stored] = []
+    for index, each in enumerate(objects, start=1):
+        if everything or wanted.selects(each):
+            page.append(each)
+        if limit and len(page) == limit and index < len(objects):
+            # Whatever follows, selected or not, is for the next page to look at.
+            following = _encode_token(revision, _path(each) + "\0")
+            exact = wanted.labels is None and wanted.fields is None
+            return Page(page, revision, following, len(objects) - index if exact else None)
+    return Page(page, revision)
+
+
+def _indexed(objects: list[Stored], resource: Resource, query: dict[str, str]) -> list[Stored]:
+    """What the index finds, if the real server has one of a field that is selected by."""
+    field = resource.indexed
+    value = selected_value(query.get("fieldSelector", ""), field) if field else ""
+    if not value:
+        return objects
+    path = field.split(".")
+    return [each for each in objects if field_text(each.obj, path) == value]
 
 
 def open_watch(

@@ -43,6 +43,8 @@ class Resource:
     subresources: frozenset[str] = frozenset()
     verbs: tuple[str, ...] = ALL_VERBS
     selectable: Mapping[str, str] = field(default_factory=dict)
+    indexed: str = ""
+    """A selectable field with an index: a page of a list counts only what that finds."""
     storage: str = ""
     convert_out: Convert | None = None
     convert_in: Convert | None = None

@@ -289,7 +289,7 @@ def _validate_number(schema: Schema, value: float, path: str, problems: list[Fie
         problems.append(_invalid(path, value, f"should be a multiple of {schema.multiple_of}"))
     bits = {"int32": 31, "int64": 63}.get(schema.format)
     if bits is not None and not -(2**bits) <= value < 2**bits:
-        problems.append(_invalid(path, value, f"must be of type {schema.format}"))
+        problems.append(_not_an_integer(schema, path))
 
 
 def _validate_junctors(schema: Schema, value: Any, path: str, problems: list[FieldError]) -> None:
@@ -348,8 +348,22 @@ def _type_name(value: Any) -> str:
 
 def _wrong_type(schema: Schema, name: str, path: str, problems: list[FieldError]) -> None:
     wanted = "integer,string" if schema.int_or_string else schema.type
+    if wanted == "integer" and name == "number":
+        problems.append(_not_an_integer(schema, path))
+    if schema.format and name in _FORMATS:
+        # With a format, it is the formats that do not match.
+        wanted, name = schema.format, _FORMATS[name]
     detail = f'{path or "."} in body must be of type {wanted}: "{name}"'
     problems.append(FieldError("TypeInvalid", path or "<nil>", name, detail))
+
+
+_FORMATS = {"object": "", "boolean": "", "integer": "int64", "number": "float64"}
+
+
+def _not_an_integer(schema: Schema, path: str) -> FieldError:
+    wanted = f"with format {schema.format}" if schema.format else "(default format)"
+    detail = f"Checked value must be of type integer {wanted} in {path}"
+    return invalid_value("<nil>", "", detail)
 
 
 def _invalid(path: str, value: Any, why: str) -> FieldError:

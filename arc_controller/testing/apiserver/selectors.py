@@ -181,10 +181,10 @@ def field_matcher(
     return matches
 
 
-def single_name(text: str) -> str:
-    """The name that a `metadata.name=NAME` selector asks for; empty if it asks something else."""
+def selected_value(text: str, field: str) -> str:
+    """The value that a selector wants of a field (`metadata.name=NAME`); empty if it wants none."""
     for name, equal, value in parse_field_selector(text):
-        if name == "metadata.name" and equal:
+        if name == field and equal:
             return value
     return ""
 

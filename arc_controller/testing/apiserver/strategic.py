@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arc_controller.testing.apiserver.errors import internal
+from arc_controller.testing.apiserver.errors import go_plain, internal
 from arc_controller.testing.apiserver.types import Node
 
 _DIRECTIVE = "$patch"
@@ -27,7 +27,7 @@ def strategic_merge_patch(current: Any, patch: Any, node: Node) -> Any:
         if directive == "delete":
             return {}
         if directive != "merge":
-            raise internal(f"unknown patch type: {directive} in map: {_go_map(patch)}")
+            raise internal(f"unknown patch type: {directive} in map: {go_plain(patch)}")
     _retain_keys(current, patch)
     for key, value in patch.items():
         if key.startswith("$"):
@@ -50,9 +50,10 @@ def strategic_merge_patch(current: Any, patch: Any, node: Node) -> Any:
 
 
 def _merge_list(present: Any, items: list[Any], node: Node, order: list[Any] | None) -> Any:
-    if "merge" not in node.strategies or not isinstance(present, list):
-        kept = [each for each in items if not _is_delete(each)]
-        return [_without_directives(each) for each in kept]
+    if "merge" not in node.strategies:
+        return items
+    if not isinstance(present, list):
+        return _without_directives(items)
     if not node.merge_key:
         merged = list(present)
         merged += [each for each in items if each not in merged]
@@ -78,7 +79,7 @@ def _merge_keyed(
         return [_without_directives(each) for each in rest]
     for item in items:
         if not isinstance(item, dict) or key not in item:
-            shown = _go_map(item) if isinstance(item, dict) else item
+            shown = go_plain(item)
             raise internal(f"map: {shown} does not contain declared merge key: {key}")
         matches = [
             index
@@ -99,7 +100,8 @@ def _merge_keyed(
 
 def _in_order(merged: list[Any], present: list[Any], order: list[Any], key: Any) -> list[Any]:
     """Items named in `order` in that order; the others stay near their neighbours."""
-    named = [item for name in order for item in merged if key(item) == name]
+    once = [name for index, name in enumerate(order) if name not in order[:index]]
+    named = [item for name in once for item in merged if key(item) == name]
     others = [item for item in merged if key(item) not in order]
     places = {_hashable(key(item)): index for index, item in enumerate(present)}
     result: list[Any] = []
@@ -167,10 +169,6 @@ def _without_directives(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_directives(each) for each in value if not _is_delete(each)]
     return value
-
-
-def _go_map(value: dict[str, Any]) -> str:
-    return f"map[{' '.join(f'{key}:{value[key]}' for key in sorted(value))}]"
 
 
 def _hashable(value: Any) -> Any:

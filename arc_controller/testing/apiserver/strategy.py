@@ -26,6 +26,8 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     patched: bool = False
     """The update comes from a patch."""
+    strategic: Any = None
+    """The body of a strategic merge patch: what a refusal quotes."""
     applied: Any = None
     """The field managers as server-side apply left them."""
 
@@ -56,7 +58,9 @@ class Strategy:
     qualified_finalizers = True
     """Finalizers without a domain are refused."""
     status_takes_metadata = True
-    """An update of `status` may change labels and annotations too."""
+    """An update of `status` may change labels, annotations and finalizers too."""
+    status_resets: frozenset[str] = frozenset()
+    """What of the metadata it may not change nevertheless."""
 
     def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
         """Decode as the kind's type: drop what it does not declare, and say what that was.
@@ -80,6 +84,10 @@ class Strategy:
         """Fill in defaults, on every write. Their fields belong to whoever writes."""
 
     def validate(self, obj: Object) -> list[FieldError]:
+        return []
+
+    def warnings_on_create(self, obj: Object) -> list[str]:
+        """What is allowed and yet worth a warning."""
         return []
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

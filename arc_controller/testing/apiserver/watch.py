@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from arc_controller.testing.apiserver.decode import Decoder
 from arc_controller.testing.apiserver.errors import StatusError
+from arc_controller.testing.apiserver.managed import resource_node
 from arc_controller.testing.apiserver.messages import Object, encode_json
 from arc_controller.testing.apiserver.requestlog import RequestRecord
 from arc_controller.testing.apiserver.resources import Resource
@@ -108,6 +110,9 @@ class Watch:
             "apiVersion": self._resource.api_version,
             "metadata": meta,
         }
+        if not self._resource.custom:
+            # Go writes the zero values of its structs.
+            Decoder().conform(resource_node(self._resource), obj, None, "")
         if self._encode is None:
             data = encode_json(obj)
         else:

@@ -79,6 +79,7 @@ class Writer:
         if "status" in resource.subresources and resource.custom:
             obj.pop("status", None)
         self._conform(call, resource, obj, None)
+        _merge_owners(call, meta)
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
             self._generate_name(resource, namespace, meta)
@@ -94,9 +95,12 @@ class Writer:
         if strategy.qualified_finalizers:
             problems += metadata.validate_builtin_finalizers(meta)
         _fail(resource, meta, problems + strategy.validate(obj))
+        call.warnings += strategy.warnings_on_create(obj)
         for admission in self.review:
             admission(attempt)
         name = meta["name"]
+        if metadata.is_version(meta.get("resourceVersion")):
+            raise errors.internal("resourceVersion should not be set on objects to be created")
         present = self.store.read(resource.storage_key, namespace, name)
         if present is not None:
             error = errors.already_exists(
@@ -111,8 +115,6 @@ class Writer:
                 )
                 error.details = {**(error.details or {}), "retryAfterSeconds": 1}
             raise error
-        if str(meta.get("resourceVersion") or "").isdigit():
-            raise errors.internal("resourceVersion should not be set on objects to be created")
         return self._put(call, resource, namespace, name, obj)
 
     def check(self, call: Call, resource: Resource, namespace: str, body: Object) -> None:
@@ -147,9 +149,12 @@ class Writer:
         _settle_namespace(resource, namespace, meta)
         given = meta.get("managedFields")
         resets = given == [{}] or (given == [] and not resource.custom)
-        if call.patched and not resource.custom:
-            _check_patched_kind(resource, obj)
+        if call.strategic is not None:
+            obj |= {"kind": resource.kind, "apiVersion": resource.api_version}
+        elif call.patched and not resource.custom:
+            _check_patched_kind(call, resource, obj)
         self._conform(call, resource, obj, old.obj, lambda: change(old.copy()))
+        _merge_owners(call, meta)
         self._check_lock(call, resource, name, meta, old.obj["metadata"])
         _check_type(resource, obj, name)
         _carry_over(meta, old.obj["metadata"])
@@ -194,10 +199,10 @@ class Writer:
         for admission in self.review:
             admission(attempt)
         self.fields.settle(obj, old.obj)
-        if obj == old.obj:
-            return old
         if _deletion_is_complete(resource, obj):
             return self._remove_updated(call, resource, old, obj)
+        if obj == old.obj:
+            return old
         return self._put(call, resource, namespace, name, obj)
 
     def _conform(
@@ -218,7 +223,8 @@ class Writer:
             unknown = resource.strategy.conform(obj, old, self.fields.node(resource))
         except DecodeError as error:
             if call.patched and again is not None:
-                raise _bad_patch(again(), str(error)) from None
+                why = str(error) if call.strategic is None else error.converted
+                raise _bad_patch(call, again(), why) from None
             raise errors.bad_request(f"{what}{error}") from None
         if not unknown or call.field_validation == "Ignore":
             return
@@ -228,7 +234,7 @@ class Writer:
             return
         why = f"strict decoding error: {', '.join(texts)}"
         if call.patched and again is not None:
-            raise _bad_patch(again(), why)
+            raise _bad_patch(call, again(), why)
         raise errors.bad_request(f"{what}{why}")
 
     def _remove_updated(self, call: Call, resource: Resource, old: Stored, obj: Object) -> Stored:
@@ -254,8 +260,10 @@ class Writer:
     def _initialise(self, resource: Resource, meta: Object, call: Call) -> None:
         meta["uid"] = metadata.new_uid(self._random)
         meta["creationTimestamp"] = call.now
-        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+        for key in ("deletionGracePeriodSeconds", "selfLink"):
             meta.pop(key, None)
+        if call.applied is None:
+            meta.pop("deletionTimestamp", None)
         if resource.strategy.counts_generation:
             meta["generation"] = 1
 
@@ -265,7 +273,9 @@ class Writer:
         uid = meta.get("uid")
         if uid and uid != old["uid"] and not call.patched:
             namespace = str(old.get("namespace", ""))
-            raise uid_conflict(resource, namespace, name, uid, old["uid"])
+            raise stale_precondition(
+                resource, namespace, name, field="UID", given=uid, stored=old["uid"]
+            )
         given = meta.get("resourceVersion") or ""
         if not given or given == "0":
             if not resource.strategy.unconditional_update:
@@ -302,10 +312,10 @@ def unstored(resource: Resource, namespace: str, name: str, obj: Object, revisio
     )
 
 
-def uid_conflict(
-    resource: Resource, namespace: str, name: str, given: str, stored: str
+def stale_precondition(
+    resource: Resource, namespace: str, name: str, *, field: str, given: str, stored: str
 ) -> errors.StatusError:
-    """A write that is about another object of the same name."""
+    """A write that is about another object of the same name, or another version (`field`)."""
     place = f"{resource.group}/{resource.plural}" if resource.custom else resource.plural
     key = "/".join(part for part in (place, namespace, name) if part)
     return errors.conflict(
@@ -313,17 +323,18 @@ def uid_conflict(
         resource.plural,
         name,
         f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, "
-        f"UID in object meta: {stored}",
+        f"AdditionalErrorMsg: Precondition failed: {field} in precondition: {given}, "
+        f"{field} in object meta: {stored}",
     )
 
 
-def _bad_patch(patched: Object, why: str) -> errors.StatusError:
-    text = encode_json(patched).decode()
+def _bad_patch(call: Call, patched: Object, why: str) -> errors.StatusError:
+    quoted = call.strategic
+    text = encode_json(patched).decode() if quoted is None else errors.go_plain(quoted)
     return errors.invalid("", "", "", [errors.invalid_value("patch", text, why)])
 
 
-def _check_patched_kind(resource: Resource, obj: Object) -> None:
+def _check_patched_kind(call: Call, resource: Resource, obj: Object) -> None:
     kind, version = obj.get("kind"), obj.get("apiVersion")
     if (kind, version) == (resource.kind, resource.api_version):
         return
@@ -331,7 +342,7 @@ def _check_patched_kind(resource: Resource, obj: Object) -> None:
         f"no kind {errors.go_quote(str(kind))} is registered for version "
         f'{errors.go_quote(str(version))} in scheme "pkg/runtime/scheme.go:111"'
     )
-    raise _bad_patch(obj, why)
+    raise _bad_patch(call, obj, why)
 
 
 def check_identity(resource: Resource, obj: Object, name: str) -> None:
@@ -396,6 +407,27 @@ def _settle_namespace(resource: Resource, namespace: str, meta: Object) -> None:
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     meta["namespace"] = namespace
+
+
+def _merge_owners(call: Call, meta: Object) -> None:
+    """Owners that are given twice count once."""
+    owners = meta.get("ownerReferences") or ()
+    kept: list[Object] = []
+    twice: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            twice.append(owner.get("uid", ""))
+        else:
+            kept.append(owner)
+    if not twice:
+        return
+    meta["ownerReferences"] = kept
+    when = " after mutating admission happens" if call.patched else ""
+    call.warnings.append(
+        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner "
+        "references in 1.20+, and may reject such requests as early as 1.24; please fix your "
+        f"requests; duplicate UID(s) observed: {', '.join(twice)}"
+    )
 
 
 def _carry_over(meta: Object, old: Object) -> None:
