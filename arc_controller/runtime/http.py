@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import structlog
@@ -20,9 +20,7 @@ from yarl import URL
 
 import arc_controller
 from arc_controller.runtime import sessions
-from arc_controller.runtime.calls import CALL_SECONDS, CallConnections
 from arc_controller.runtime.errors import TransportError, error_from_response
-from arc_controller.runtime.http1 import NotHttp, header_lines
 from arc_controller.runtime.ratelimit import TokenBucket
 from arc_controller.runtime.retries import Call, NoAnswer, RetryPolicy
 from arc_controller.runtime.transport import Response
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
 
     from arc_controller.runtime.httpmetrics import TransportMetrics
 
+CALL_SECONDS = 60.0
+"""One attempt of a call takes no longer."""
 CONNECT_SECONDS = 10.0
 CALL_CONNECTIONS = 100
 URGENT = "/apis/coordination.k8s.io/"
@@ -88,7 +88,7 @@ class HttpTransport:
       says ``Retry-After``, and for POST never: the first one may have taken effect.
     - A connection that could not be made is tried again; one that broke only for GET. Otherwise
       `TransportError` leaves the question open whether a write took effect. (A kept connection
-      that the server closed is replaced for PUT and DELETE, too: both are idempotent.)
+      that the server closed is replaced by aiohttp for PUT and DELETE, too: both are idempotent.)
     - 401 is answered once by renewing the credentials.
     - At most `qps` requests a second leave, after a burst of `burst` (``qps=0``: no limit); those
       about leases do not wait.
@@ -120,9 +120,7 @@ class HttpTransport:
             "User-Agent": user_agent or f"arc_controller/{arc_controller.__version__}",
         }
         self._metrics = _metrics(registry, sessions.host_of(connection.url))
-        self._prefix = urlsplit(connection.url).path
-        self._call_headers: tuple[str, dict[str, bytes]] = ("", {})
-        self._calls: CallConnections | None = None
+        self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -168,12 +166,11 @@ class HttpTransport:
         Raises `TransportError` when there was no answer.
         """
         call = Call(method, path, content_type)
-        target = f"{self._prefix}{_with_query(path, query)}"
         if timeout is None:
-            return await self._persist(call, target, body)
+            return await self._persist(call, self._url(path, query), body)
         try:
             async with asyncio.timeout(timeout):
-                return await self._persist(call, target, body)
+                return await self._persist(call, self._url(path, query), body)
         except TimeoutError:
             raise TransportError(f"{call}: no answer within {timeout:g} s") from None
 
@@ -186,14 +183,14 @@ class HttpTransport:
     async def close(self) -> None:
         """Close all connections. Later calls raise `TransportError`; closing again does nothing."""
         self._closed = True
-        open_ones, self._calls, self._watches = (self._calls, self._watches), None, None
-        for each in open_ones:
-            if each is not None:
-                await each.close()
+        sessions, self._calls, self._watches = (self._calls, self._watches), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     # --- calls ------------------------------------------------------------------------------------
 
-    async def _persist(self, call: Call, target: str, body: bytes | None) -> Response:
+    async def _persist(self, call: Call, url: URL, body: bytes | None) -> Response:
         refused = broken = 0
         renewed = False
         while True:
@@ -201,7 +198,7 @@ class HttpTransport:
             if self._metrics is not None:
                 self._metrics.waited(call.method, waited)
             try:
-                response = await self._send(call, target, body)
+                response = await self._send(call, url, body)
             except NoAnswer as error:
                 if not (error.unsent or call.method == "GET") or broken >= self._retries.broken:
                     raise TransportError(f"{call}: {error}") from None
@@ -225,47 +222,33 @@ class HttpTransport:
                 self._metrics.repeated(call.method, reason[:3])
             await asyncio.sleep(delay)
 
-    async def _send(self, call: Call, target: str, body: bytes | None) -> Response:
-        authorization = await self._authorization()
-        connections = self._connections()  # after the await, during which it may be closed
-        headers = self._headers_of_a_call(authorization, "" if body is None else call.content_type)
+    async def _send(self, call: Call, url: URL, body: bytes | None) -> Response:
+        headers = await self._with_authorization()
+        session = self._session(calls=True)  # after the await, during which it may be closed
+        if body is not None:
+            headers["Content-Type"] = call.content_type
         started = asyncio.get_running_loop().time()
         code = "<error>"
         try:
-            answer = await connections.request(call.method, target, headers, body)
-            code = str(answer.status)
-            return answer
-        except (aiohttp.ClientError, NotHttp, TimeoutError, OSError) as error:
+            async with (
+                asyncio.timeout(CALL_SECONDS),
+                session.request(
+                    call.method,
+                    url,
+                    data=body,
+                    headers=headers,
+                    timeout=_TIMEOUT,
+                    allow_redirects=False,
+                    **self._connection.options,
+                ) as answer,
+            ):
+                content = await answer.read()
+                code = str(answer.status)
+                return Response(answer.status, content, answer.headers)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswer(error) from None
         finally:
             self._count(call.method, code, started)
-
-    def _connections(self) -> CallConnections:
-        if self._closed:
-            raise TransportError("the transport is closed")
-        if self._calls is None:
-            self._calls = CallConnections(
-                self._connection.open_session(CALL_CONNECTIONS),
-                self._connection.url,
-                CALL_CONNECTIONS,
-                _TIMEOUT,
-                headers=self._headers.items(),
-                options=self._connection.options,
-            )
-        return self._calls
-
-    def _headers_of_a_call(self, authorization: str, content_type: str) -> bytes:
-        """Those that differ from call to call, though seldom: made once for each kind."""
-        if self._call_headers[0] != authorization:
-            self._call_headers = (authorization, {})
-        known = self._call_headers[1]
-        lines = known.get(content_type)
-        if lines is None:
-            fields = {"Authorization": authorization, "Content-Type": content_type}
-            lines = known[content_type] = header_lines(
-                (name, value) for name, value in fields.items() if value
-            )
-        return lines
 
     # --- watches ----------------------------------------------------------------------------------
 
@@ -274,8 +257,7 @@ class HttpTransport:
         self, path: str, query: Sequence[tuple[str, str]]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         await self._limiter.acquire()
-        url = URL(f"{self._connection.url}{_with_query(path, query)}", encoded=True)
-        answer = await self._open(path, url)
+        answer = await self._open(path, self._url(path, query))
         try:
             async with aclosing(_lines(answer, f"WATCH {path}")) as lines:
                 yield lines
@@ -290,11 +272,10 @@ class HttpTransport:
             code = "<error>"
             try:
                 async with asyncio.timeout(CALL_SECONDS):
-                    authorization = await self._authorization()
-                    headers = {"Authorization": authorization} if authorization else {}
-                    answer = await self._session().get(
+                    headers = await self._with_authorization()
+                    answer = await self._session(calls=False).get(
                         url,
-                        headers={**self._headers, **headers},
+                        headers=headers,
                         timeout=_TIMEOUT,
                         allow_redirects=False,
                         **self._connection.options,
@@ -316,27 +297,36 @@ class HttpTransport:
 
     # --- what both need ---------------------------------------------------------------------------
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _session(self, *, calls: bool) -> aiohttp.ClientSession:
         if self._closed:
             raise TransportError("the transport is closed")
+        if calls:
+            if self._calls is None:
+                self._calls = self._connection.open_session(CALL_CONNECTIONS)
+            return self._calls
         if self._watches is None:
             self._watches = self._connection.open_session(0)
         return self._watches
 
-    async def _authorization(self) -> str:
+    async def _with_authorization(self) -> dict[str, str]:
+        headers = dict(self._headers)
         authorization = await self._connection.authorization()
         if authorization and not authorization.isprintable():
             raise TransportError("the credentials hold a character that no HTTP header may have")
-        return authorization
+        if authorization:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _url(self, path: str, query: Sequence[tuple[str, str]]) -> URL:
+        url = f"{self._connection.url}{path}"
+        if query:
+            url = f"{url}?{urlencode(query, quote_via=quote)}"
+        return URL(url, encoded=True)
 
     def _count(self, verb: str, code: str, started: float) -> None:
         if self._metrics is not None:
             seconds = asyncio.get_running_loop().time() - started
             self._metrics.answered(verb, code, seconds)
-
-
-def _with_query(path: str, query: Sequence[tuple[str, str]]) -> str:
-    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
 
 # Nothing but connections: asyncio's own timeouts cost less than aiohttp's.

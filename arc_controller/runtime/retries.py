@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from arc_controller.runtime.http1 import NotHttp
-
 JSON_PATCH = "application/json-patch+json"
 
 LONGEST_REASON = 300
@@ -80,8 +78,6 @@ class NoAnswer(Exception):
             text = f"the proxy answered {error.status} {error.message}"
         elif isinstance(error, aiohttp.ClientResponseError):
             text = f"the answer is no HTTP: {error.message}"
-        elif isinstance(error, NotHttp):
-            text = f"the answer is no HTTP: {error}"
         else:
             text = str(error) or type(error).__name__
         super().__init__(" ".join(text.split())[:LONGEST_REASON])
