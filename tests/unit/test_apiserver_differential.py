@@ -15,6 +15,7 @@ import pytest
 from arc_controller.api.crd import custom_resource_definitions
 from arc_controller.testing.apiserver import ApiServer, HttpApiServer
 from arc_controller.testing.apiserver.differential import (
+    WATCH,
     WIDGETS,
     Difference,
     EmbeddedSide,
@@ -27,7 +28,6 @@ from arc_controller.testing.apiserver.differential import (
     normal,
     shrink,
 )
-from arc_controller.testing.apiserver.sequences import WATCH
 
 
 def server(*, quotas: bool = True) -> ApiServer:
