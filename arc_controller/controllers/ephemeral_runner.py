@@ -34,11 +34,8 @@ from arc_controller.controllers.pod_state import (
     lacks_configuration,
     why_stuck,
 )
-from arc_controller.controllers.runner_end import (
-    FINALIZERS,
-    JOB_STILL_RUNNING_RETRY,
-    RunnerEnd,
-)
+from arc_controller.controllers.runner_departures import JOB_STILL_RUNNING_RETRY
+from arc_controller.controllers.runner_end import FINALIZERS, RunnerEnd
 from arc_controller.controllers.runner_pod import InvalidTemplate, build_pod, sidecars
 from arc_controller.controllers.runner_registration import (
     NameTaken,
@@ -51,7 +48,7 @@ from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.controller import Controller, Result
-from arc_controller.runtime.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from arc_controller.runtime.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from arc_controller.runtime.events import EventRecorder, EventType
 from arc_controller.runtime.finalizers import add_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
@@ -117,6 +114,7 @@ class EphemeralRunnerReconciler:
         self._api_reader = api_reader
         self._registrar = Registrar(client, actions)
         self._end = RunnerEnd(client, api_reader, self._registrar, events, now)
+        self.departures = self._end.departures
         self._version = config.version
         self._events = events
         self._now = now
@@ -130,9 +128,20 @@ class EphemeralRunnerReconciler:
 
     async def reconcile(self, key: NamespacedName) -> Result:
         found = await self._client.find(EphemeralRunner, key)
-        if found is None:
-            return Result()
-        runner = LazyCopy(found)
+        if found is None or self.departures.is_gone(found):
+            return await self.departures.settle(key)
+        try:
+            return await self._reconcile(found)
+        except NotFound:
+            live = await self._api_reader.find(EphemeralRunner, key)
+            if live is not None and live.uid == found.uid:
+                raise
+            # The cache is late: what was done here for this runner, nobody else will take back.
+            self.departures.went_without_us(found)
+            return await self.departures.settle(key)
+
+    async def _reconcile(self, found: EphemeralRunner) -> Result:
+        runner, key = LazyCopy(found), found.key
 
         if found.is_being_deleted:
             return await self._end.finalize(runner)
@@ -460,7 +469,10 @@ def add_to_manager(
     return (
         ControllerBuilder(manager)
         .named("ephemeralrunner")
-        .for_(EphemeralRunner, predicates=[_not_our_status])
+        .for_(
+            EphemeralRunner,
+            predicates=[_not_our_status, Predicate(delete=reconciler.departures.went_without_us)],
+        )
         .owns(Pod)
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_reconciles,

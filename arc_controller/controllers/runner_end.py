@@ -11,6 +11,7 @@ from arc_controller.api.core import Pod, Secret
 from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer
 from arc_controller.controllers.context import Events
 from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.runner_departures import JOB_STILL_RUNNING_RETRY, Departures
 from arc_controller.controllers.runner_fanout import each, raise_first
 from arc_controller.controllers.runner_pod import RUNNER_POD_LABEL, uses_container_hooks
 from arc_controller.controllers.runner_registration import Registrar
@@ -28,9 +29,6 @@ log = structlog.get_logger(__name__)
 
 FINALIZERS: Final = (Finalizer.EPHEMERAL_RUNNER, Finalizer.RUNNER_REGISTRATION)
 
-JOB_STILL_RUNNING_RETRY: Final = 30.0
-"""Seconds until the service is asked again about a runner that it says holds a job."""
-
 
 class RunnerEnd:
     """Rows 1 and 2 of the table. Every step may be repeated."""
@@ -41,6 +39,7 @@ class RunnerEnd:
         self._client = client
         self._api_reader = api_reader
         self._registrar = registrar
+        self.departures = Departures(registrar)
         self._events = events
         self._now = now
 
@@ -76,7 +75,8 @@ class RunnerEnd:
             # A namespace that is deleted takes our permissions in it along, and the rest itself.
             log.info("cannot delete what a runner owned", runner=str(obj.key), reason=str(error))
         remove_finalizers(runner, *FINALIZERS)
-        await runner.patch(self._client)
+        with self.departures.letting_go(obj):
+            await runner.patch(self._client)
         return Result()
 
     async def clean_up(self, runner: LazyCopy[EphemeralRunner]) -> Result:

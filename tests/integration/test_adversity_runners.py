@@ -25,8 +25,10 @@ from arc_controller.testing.loop import simulated
 from tests.integration.runners import (
     FINALIZERS,
     NAMESPACE,
+    PAT,
     RUNNER,
     SET,
+    URL,
     Cluster,
     cluster,
     exited,
@@ -266,6 +268,72 @@ async def test_finalizers_taken_off_by_hand_come_back_and_the_end_is_clean() -> 
         await here.runner_exits(0)
         await here.settle()
         assert here.registered() == {}
+
+
+@simulated
+async def test_an_idle_runner_deleted_by_force_leaves_no_registration() -> None:
+    async with cluster() as here:
+        here.add_runner()
+        await here.settle()
+        await here.pod_runs()
+        await here.settle()
+        here.forget()
+        await here.admin.patch(EphemeralRunner, RUNNER, {"metadata": {"finalizers": None}})
+        await here.delete(EphemeralRunner, RUNNER)
+        await here.settle()
+        assert not await here.exists(EphemeralRunner)
+        assert here.registered() == {}
+
+
+@simulated
+async def test_a_runner_deleted_by_force_stays_registered_while_the_service_calls_it_busy() -> None:
+    async with cluster() as here:
+        here.add_runner()
+        await here.settle()
+        failing = here.service.faults.fail(
+            Call.REMOVE_RUNNER, status=400, type_name="JobStillRunningException", times=2
+        )
+        await here.admin.patch(EphemeralRunner, RUNNER, {"metadata": {"finalizers": None}})
+        await here.delete(EphemeralRunner, RUNNER)
+        await here.settle(20)
+        assert failing.hits == 2
+        assert list(here.registered()) == [RUNNER.name]
+        await here.settle(20)
+        assert here.registered() == {}
+
+
+@simulated
+async def test_a_runner_that_another_leader_took_back_is_not_left_registered_by_a_late_cache() -> (
+    None
+):
+    async with cluster() as here:
+        here.add_runner()
+        await here.settle()
+        await here.pod_runs()
+        await here.settle()
+        here.hold_watch("ephemeralrunners")
+        async with here.client(URL, PAT) as other:
+            await other.remove_runner(here.registered()[RUNNER.name])
+        await here.admin.patch(EphemeralRunner, RUNNER, {"metadata": {"finalizers": None}})
+        await here.delete(EphemeralRunner, RUNNER)
+        registrations = here.service.calls[Call.GENERATE_JIT_CONFIG]
+        await here.settle(10)
+        assert here.service.calls[Call.GENERATE_JIT_CONFIG] > registrations
+        assert here.registered() == {}
+        here.release_watches()
+        await here.settle()
+        assert here.registered() == {}
+
+
+@simulated
+async def test_a_runner_that_is_let_go_of_is_asked_about_once() -> None:
+    async with cluster() as here:
+        here.add_runner()
+        await here.settle()
+        here.service.calls.clear()
+        await here.delete(EphemeralRunner, RUNNER)
+        await here.settle()
+        assert here.service.calls[Call.FIND_RUNNER] == 1
 
 
 @simulated

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from arc_controller.testing.simulation import Plan, report, run_plan
+from arc_controller.testing.simulation import Plan, facts, report, run_plan
 from arc_controller.testing.simulation import plan as p
 
 
@@ -63,15 +63,36 @@ def test_a_new_leader_does_not_register_runners_that_only_its_cache_has() -> Non
     )
 
 
-def test_two_leaders_that_register_the_same_runner_leave_no_registration_behind() -> None:
+@pytest.mark.parametrize("seed", [1, 4])
+def test_two_leaders_that_register_the_same_runner_leave_no_registration_behind(seed: int) -> None:
     """The id in the status was the one leader's, the registration that was left the other's: it was
     removed by id, which says "already gone", and stayed."""
     all_well(
-        p.CreateScaleSet(at=1.2, name="linux", least=2, most=2),
-        p.QueueJobs(at=455.9, name="linux", count=4, duration=4.2, direct=True),
-        p.QueueJobs(at=767.0, name="linux", count=2, duration=85.9, direct=True),
-        p.SecondLeader(at=781.5, lasts=156.8),
-        p.QueueJobs(at=924.0, name="linux", count=5, duration=88.8),
-        seed=18,
-        length=1200.0,
+        p.CreateScaleSet(at=1.0, name="linux", least=1, most=6),
+        p.SecondLeader(at=20.0, lasts=200.0),
+        p.ApiTrouble(at=20.0, lasts=150.0, who="manager", how="slow", rate=0.3, seconds=5.0),
+        p.QueueJobs(at=109.3, name="linux", count=4, duration=17.9),
+        seed=seed,
+        length=250.0,
+    )
+
+
+def test_a_runner_that_another_leader_let_go_is_not_left_registered() -> None:
+    """The other leader, whose cache was late, registered a runner once more just after this one had
+    taken it back; its next write met 404, and that was all."""
+    all_well(
+        p.CreateScaleSet(at=2.134, name="linux", least=1, most=1),
+        p.LabelObject(at=281.13, resource=facts.SCALE_SETS, pick=0.417),
+        p.Edit(at=290.913, name="linux", what="metadata", most=1),
+        p.QueueJobs(at=893.972, name="linux", count=6, duration=33.1),
+        p.OutdatedVersion(at=913.882, lasts=110.522),
+        p.HurtPod(at=2926.414, kind="runner", how="drain", pick=0.565),
+        p.CancelJobs(at=3353.712, count=3),
+        p.WatchTrouble(at=3363.805, lasts=130.726, how="late", seconds=5.0),
+        p.BreakWatches(at=3451.906),
+        p.Edit(at=3474.102, name="linux", what="runner-metadata", least=2),
+        p.WatchTrouble(at=3481.463, lasts=118.537, how="gone", rate=0.9),
+        p.SecondLeader(at=3515.643, lasts=56.057),
+        seed=2028,
+        length=3600.0,
     )
