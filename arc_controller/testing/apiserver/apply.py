@@ -26,6 +26,8 @@ def merge_applied(live: Any, config: Any, node: Node) -> Any:
         return live
     if is_granular_list(node, config) and isinstance(live, list):
         return _merge_list(live, config, node)
+    if config is None and (is_granular_map(node, live) or is_granular_list(node, live)):
+        return live  # nothing to put into it
     return config
 
 

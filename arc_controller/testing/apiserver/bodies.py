@@ -49,8 +49,14 @@ def decode_yaml(body: bytes) -> Any:
 
     try:
         return yaml.load(body, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        raise errors.bad_request(
+            "error decoding YAML: error converting YAML to JSON: "
+            f"yaml: line {line}: {error.problem}"
+        ) from None
     except yaml.YAMLError as error:
-        raise errors.bad_request(f"error parsing YAML: {error}") from None
+        raise errors.bad_request(f"error decoding YAML: {error}") from None
 
 
 def decode_object(request: Request, resource: Resource) -> Object:

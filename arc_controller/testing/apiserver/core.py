@@ -168,6 +168,7 @@ class ServiceStrategy(Strategy):
 
 
 class LeaseStrategy(Strategy):
+    qualified_finalizers = False
     unconditional_update = False
     validates_metadata_again = False
     create_on_update = True

@@ -168,11 +168,23 @@ def _time(value: str, *, micro: bool) -> str:
 
 
 def _mismatch(node: Node, value: Any, path: str, struct: str) -> DecodeError:
+    field = path.rpartition(".")[2]
+    go_type = _NAMED_STRINGS.get(f"{_short(struct)}.{field}") or _go_type(node)
     return DecodeError(
         f"json: cannot unmarshal {json_type(value)} into Go struct field "
-        f"{_short(struct)}.{_fields(path)} of type {_go_type(node)}",
+        f"{_short(struct)}.{_fields(path)} of type {go_type}",
         _unconverted(node, value),
     )
+
+
+_NAMED_STRINGS = {
+    "Secret.type": "v1.SecretType",
+    "PodSpec.restartPolicy": "v1.RestartPolicy",
+    "PodSpec.dnsPolicy": "v1.DNSPolicy",
+    "Container.imagePullPolicy": "v1.PullPolicy",
+    "PodStatus.phase": "v1.PodPhase",
+    "PodStatus.qosClass": "v1.PodQOSClass",
+}
 
 
 def _unconverted(node: Node, value: Any) -> str:

@@ -21,6 +21,7 @@ from arc_controller.testing.apiserver.messages import (
     json_response,
     text_response,
 )
+from arc_controller.testing.apiserver.metadata import require_version
 from arc_controller.testing.apiserver.nonresource import NonResource
 from arc_controller.testing.apiserver.rbac import Rbac
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
@@ -200,10 +201,7 @@ class Handlers:
                 raise stale_precondition(
                     resource, info.namespace, info.name, field="UID", given=meta["uid"], stored=""
                 )
-            version = str(meta.get("resourceVersion") or "0")
-            if not version.isdigit():
-                raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-            body["metadata"].pop("resourceVersion", None)
+            require_version(meta.pop("resourceVersion", None))
             stored = self._writer.create(call, resource, info.namespace, body)
             return self._answer(201, request, resource, stored, call)
         stored = self._writer.update(

@@ -14,6 +14,7 @@ from arc_controller.testing.apiserver.errors import (
     FieldError,
     forbidden_value,
     go_quote,
+    internal,
     invalid_value,
     required,
 )
@@ -259,6 +260,12 @@ def name_problems(meta: Object, problem_of: Callable[[str], str]) -> list[FieldE
     elif problem := problem_of(name):
         problems.append(invalid_value("metadata.name", name, problem))
     return problems
+
+
+def require_version(text: Any) -> None:
+    """Raises what the server says to a resourceVersion that is no number."""
+    if text and not str(text).isdigit():
+        raise internal(f'strconv.ParseUint: parsing "{text}": invalid syntax')
 
 
 def is_version(text: Any) -> bool:

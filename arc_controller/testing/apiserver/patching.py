@@ -14,6 +14,7 @@ from arc_controller.testing.apiserver.messages import (
     encode_json,
     json_type,
 )
+from arc_controller.testing.apiserver.metadata import require_version
 from arc_controller.testing.apiserver.patch import (
     APPLY,
     JSON_PATCH,
@@ -28,7 +29,7 @@ from arc_controller.testing.apiserver.routing import RequestInfo
 from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategic import strategic_merge_patch
 from arc_controller.testing.apiserver.strategy import Call
-from arc_controller.testing.apiserver.types import Node
+from arc_controller.testing.apiserver.typed import misfits
 from arc_controller.testing.apiserver.writer import Writer, check_identity
 
 _CUSTOM_TYPES = (JSON_PATCH, MERGE, APPLY)
@@ -132,7 +133,7 @@ def _apply(
             )
         made = merged(None)
         check_identity(resource, made, info.name)
-        made["metadata"].pop("resourceVersion", None)
+        require_version(made["metadata"].pop("resourceVersion", None))
         return writer.create(call, resource, info.namespace, made), True
     stored = writer.update(
         call, resource, info.namespace, info.name, merged, subresource=info.subresource
@@ -147,14 +148,16 @@ def _check_kind(config: Object, resource: Resource) -> None:
     shown = api_version if isinstance(api_version, str) else ""
     version = shown if "/" in shown else f"/{shown}"
     name = kind if isinstance(kind, str) else ""
+    if shown.count("/") > 1:
+        version, name = "/", ""  # neither is read then
     raise errors.bad_request(f"invalid object type: {version}, Kind={name}")
 
 
 def _check_declared(writer: Writer, resource: Resource, config: Object) -> None:
     """An applied configuration may only have fields that the type declares."""
-    misfits = _misfits(writer.fields.node(resource), config, "")
-    if misfits:
-        listed = "errors:\n  " + "\n  ".join(misfits) if len(misfits) > 1 else misfits[0]
+    wrong = misfits(writer.fields.node(resource), config, "")
+    if wrong:
+        listed = "errors:\n  " + "\n  ".join(wrong) if len(wrong) > 1 else wrong[0]
         what = f"{_named(config)}; {_gvk(resource)}"
         raise errors.internal(f"failed to create typed patch object ({what}): {listed}")
 
@@ -190,83 +193,3 @@ def _drop_malformed_times(meta: Object) -> None:
         given = meta.get(key)
         if given is not None and not (isinstance(given, str) and is_date_time(given)):
             del meta[key]
-
-
-def _misfits(node: Node, value: Any, path: str) -> list[str]:
-    """What the type does not have or has otherwise, as structured-merge-diff words it."""
-    if value is None:
-        return []
-    if node.kind == "map":
-        if not isinstance(value, dict):
-            return [f"{path}: expected map, got &{{{errors.go_plain(value)}}}"]
-        misfits: list[str] = []
-        for key, child in value.items():
-            if node.fields and node.values is None and not node.unknown and key not in node.fields:
-                misfits.append(f"{path}.{key}: field not declared in schema")
-            else:
-                misfits += _misfits(node.field(key), child, f"{path}.{key}")
-        return misfits
-    if node.kind == "list":
-        if not isinstance(value, list):
-            return [f"{path}: expected list, got &{{{errors.go_plain(value)}}}"]
-        twice = _repeated(node, value)
-        if twice:
-            return [f"{path}: duplicate entries for key [{twice}]"]
-        return [
-            each
-            for index, item in enumerate(value)
-            for each in _misfits(node.items, item, f"{path}[{index}]")
-        ]
-    return _scalar_misfit(node, value, path)
-
-
-def _scalar_misfit(node: Node, value: Any, path: str) -> list[str]:
-    a_boolean = isinstance(value, bool)
-    if node.type == "boolean" and not a_boolean:
-        return [f"{path}: expected boolean, got &{{{errors.go_plain(value)}}}"]
-    # A string of some format (a time, a quantity) may be written as anything.
-    plain = node.format in ("", "byte") and not node.name.endswith((".Quantity", ".IntOrString"))
-    if node.type == "string" and plain and not isinstance(value, str):
-        return [f"{path}: expected string, got &value.valueUnstructured{{Value:{_go(value)}}}"]
-    if node.type == "string" and isinstance(value, (dict, list)):
-        return [f"{path}: expected any scalar, got &{{{errors.go_plain(value)}}}"]
-    if node.type in ("integer", "number") and (a_boolean or not isinstance(value, (int, float))):
-        return [f"{path}: expected numeric (int or float), got {_go_type(value)}"]
-    return []
-
-
-def _repeated(node: Node, items: list[Any]) -> str:
-    """The key that two items of a list share, if any do."""
-    seen: set[str] = set()
-    if node.associative:
-        for item in items:
-            if not isinstance(item, dict):
-                continue
-            named = [key for key in node.keys if key in item]
-            text = ",".join(f"{key}={errors.go_value(item[key])}" for key in named)
-            if text in seen:
-                return text
-            seen.add(text)
-    return ""
-
-
-def _go(value: Any) -> str:
-    """A value as Go's %#v prints it."""
-    if isinstance(value, dict):
-        inside = ", ".join(f"{errors.go_quote(key)}:{_go(each)}" for key, each in value.items())
-        return f"map[string]interface {{}}{{{inside}}}"
-    if isinstance(value, list):
-        return f"[]interface {{}}{{{', '.join(_go(each) for each in value)}}}"
-    return errors.go_value(value)
-
-
-def _go_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int64"
-    if isinstance(value, float):
-        return "float64"
-    if isinstance(value, str):
-        return "string"
-    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"

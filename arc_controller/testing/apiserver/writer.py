@@ -18,6 +18,7 @@ from arc_controller.testing.apiserver.messages import Object, decode_json, encod
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.store import Store, Stored
 from arc_controller.testing.apiserver.strategy import Call
+from arc_controller.testing.apiserver.typed import misfits
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 Change = Callable[[Object], Object]
@@ -76,9 +77,12 @@ class Writer:
         obj = _ordered(resource, body)
         meta = obj["metadata"]
         _settle_namespace(resource, namespace, meta)
-        if "status" in resource.subresources and resource.custom:
-            obj.pop("status", None)
         self._conform(call, resource, obj, None)
+        tracked = True
+        if "status" in resource.subresources and resource.custom:
+            # What the field managers cannot read they leave alone, all of it.
+            status = self.fields.node(resource).field("status")
+            tracked = not misfits(status, obj.pop("status", None))
         _merge_owners(call, meta)
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
@@ -86,7 +90,8 @@ class Writer:
         self._initialise(resource, meta, call)
         strategy = resource.strategy
         strategy.default(obj)
-        self.fields.track(call, resource, obj, None, "")
+        if tracked:
+            self.fields.track(call, resource, obj, None, "")
         attempt = Attempt(call, resource, "CREATE", obj)
         for admission in self.admit:
             admission(attempt)
@@ -163,6 +168,8 @@ class Writer:
         if resets:
             meta["managedFields"] = [{}]
         self.fields.track(call, resource, obj, old.obj, subresource)
+        if old.obj["metadata"].get("deletionTimestamp"):
+            _take(meta, old.obj["metadata"], "deletionTimestamp")
         if subresource == "status":
             obj = self._only_status(resource, obj, old)
             meta = obj["metadata"]
@@ -285,8 +292,7 @@ class Writer:
                 raise errors.invalid(resource.group, resource.plural, name, [problem])
             meta["resourceVersion"] = old["resourceVersion"]
         elif given != old["resourceVersion"]:
-            if not str(given).isdigit():
-                raise errors.internal(f'strconv.ParseUint: parsing "{given}": invalid syntax')
+            metadata.require_version(given)
             raise errors.conflict(resource.group, resource.plural, name)
 
     def _only_status(self, resource: Resource, obj: Object, old: Stored) -> Object:
@@ -436,9 +442,8 @@ def _carry_over(meta: Object, old: Object) -> None:
         meta["uid"] = old["uid"]
     for key in ("creationTimestamp", "generation"):
         _take(meta, old, key)
-    deleted = bool(old.get("deletionTimestamp"))
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        if meta.get(key) is None or (deleted and key == "deletionTimestamp"):
+        if meta.get(key) is None:
             _take(meta, old, key)
     for key in ("selfLink",):
         meta.pop(key, None)

@@ -35,7 +35,8 @@ async def compare(
 ) -> Report:
     """Send the steps to both sides, in a namespace of their own, and compare.
 
-    `settle` is how many seconds the real side's watches get to deliver their last events.
+    `settle` is how many seconds watches get to deliver their last events, and ten times that while
+    one side has fewer than the other.
     """
     report = Report()
     sides = (real, ours)
@@ -73,7 +74,10 @@ async def compare(
                 answers.append(answer)
             report.requests += 1
             report.differences += differences(placed, *answers)
-        await asyncio.sleep(settle)
+        for _ in range(10):
+            await asyncio.sleep(settle)
+            if all(len(theirs) == len(mine) for _, (theirs, mine) in watches):
+                break
     finally:
         for stop in stops:
             stop()

@@ -77,6 +77,10 @@ KNOWN: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
         lambda each: _says(each, "pod updates may not add or remove containers"),
     ),
     (
+        "the update that ends a deleted role answers with the empty list of rules that was sent",
+        lambda each: each.what == "body" and _says(each, '"rules": []'),
+    ),
+    (
         "malformed JSON is explained by another parser",
         lambda each: _says(each, "json parse error") or _says(each, "body as JSON"),
     ),
