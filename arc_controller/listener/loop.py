@@ -76,6 +76,8 @@ class Patience:
     refusal: float = 300.0
     handling: float = 30.0
     closing: float = 15.0
+    recording: float = 10.0
+    """A message waits no longer to be acknowledged for its started jobs to be recorded."""
     acquiring: float = 20.0
     """Started jobs and the desired count wait no longer for jobs to be acquired."""
     second_look: float = 3.0
@@ -262,12 +264,19 @@ class Listener:
         return await queue.get_message(self._last_message_id, self._max_runners)
 
     async def _handle(self, queue: Queue, message: Message | None) -> None:
-        """Statistics → acknowledge → acquire → started → completed → desired count."""
+        """Statistics → started → acknowledge → acquire → completed → desired count.
+
+        A message that is acknowledged never comes again, and nobody else says which runner holds a
+        job. So that is written first: if we die before, our successor hears of it.
+        """
         if message is None:
             await self._follow_up(queue)
             return
         if message.statistics is not None:
             self._take_in(message.statistics)
+        self._note(message)
+        if message.started:
+            await self._record_started()
         refusal: ActionsError | None = None
         try:
             await queue.delete_message(message.message_id)
@@ -276,10 +285,18 @@ class Listener:
             # It may come again, or the acknowledgement arrived and only the answer was lost: doing
             # what it says is right in both cases, since doing it twice changes nothing.
             refusal = error
-        self._note(message)
         await self._follow_up(queue)
         if refusal is not None:
             raise refusal
+
+    async def _record_started(self) -> None:
+        """Within a bound: an API server that is away shall not keep us from taking jobs, and what
+        could not be written stays owed."""
+        try:
+            async with asyncio.timeout(self._patience.recording):
+                await self._scaler.record_started()
+        except TimeoutError:
+            self._log.warning("started jobs not recorded in time; trying again")
 
     def _note(self, message: Message) -> None:
         """Remember what a message asks for."""

@@ -123,7 +123,7 @@ class Scaler:
 
         Failures are logged, not raised: the caller comes back.
         """
-        await self._record_started_jobs()
+        await self.record_started()
         await self._write_target()
         return self.is_settled
 
@@ -158,8 +158,11 @@ class Scaler:
 
     # --- EphemeralRunners
 
-    async def _record_started_jobs(self) -> None:
-        """Many at once, since a burst starts many; the bound is for the API server's sake."""
+    async def record_started(self) -> None:
+        """Write the started jobs that are owed; those that could not be written stay owed.
+
+        Many at once, since a burst starts many; the bound is for the API server's sake.
+        """
         waiting = list(self._started.values())
 
         async def work() -> None:

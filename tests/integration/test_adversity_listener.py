@@ -302,6 +302,34 @@ async def test_a_started_job_delivered_again_to_a_successor_is_recorded_once() -
 
 
 @simulated
+async def test_a_listener_that_dies_before_it_recorded_a_started_job_leaves_that_to_the_next() -> (
+    None
+):
+    async with stage() as here:
+        first = here.listen()
+        here.add_runner("linux-runner-a")
+        here.service.queue_jobs(1, scale_set="linux", duration=600.0)
+        await here.until_scaled(1)
+
+        async def hang(request: Request, info: RequestInfo) -> Response | None:
+            if info.plural == "ephemeralrunners" and info.phase == "before":
+                await asyncio.sleep(3600)
+            return None
+
+        here.api.faults = hang
+        await here.runner_takes_a_job("linux-runner-a")
+        await asyncio.sleep(5)
+        here.api.faults = None
+        first.cancel()
+        await asyncio.sleep(0)
+        first.cancel()  # dead: the message at hand is not finished
+        await asyncio.wait({first})
+        here.listen("two")
+        await asyncio.sleep(30)
+        assert (await here.status("linux-runner-a")).phase == Phase.RUNNING
+
+
+@simulated
 async def test_a_started_job_without_a_runners_name_stops_nothing() -> None:
     async with stage() as here:
         here.listen()

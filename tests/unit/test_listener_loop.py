@@ -143,6 +143,7 @@ class Kubernetes:
     def __init__(self) -> None:
         self.targets: list[tuple[int, int]] = []
         self.away = False
+        self.slow = 0.0
         self.looked_up: list[str] = []
 
     async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
@@ -155,6 +156,7 @@ class Kubernetes:
     async def find(self, kind: type[K], key: NamespacedName) -> K | None:
         if self.away:
             raise TransportError("connection refused")
+        await asyncio.sleep(self.slow)
         self.looked_up.append(key.name)
         return None
 
@@ -720,3 +722,26 @@ async def test_a_crash_between_acknowledge_and_patch_loses_nothing() -> None:
         assert first.kubernetes.targets == [(0, 0)]
     async with listening(service) as second:
         assert second.target == 3  # the new session's statistics say so again
+
+
+@simulated
+async def test_a_started_job_is_recorded_before_its_message_is_acknowledged() -> None:
+    service = Service()
+    async with listening(service) as running:
+        running.kubernetes.slow = 3.0
+        service.send(started(1), assigned=1)
+        await asyncio.sleep(1)
+        assert (running.kubernetes.looked_up, service.acknowledged) == ([], [])
+        await asyncio.sleep(5)
+        assert (running.kubernetes.looked_up, service.acknowledged) == (["runner-1"], [1])
+
+
+@simulated
+async def test_an_api_server_that_hangs_does_not_keep_messages_from_being_acknowledged() -> None:
+    service = Service()
+    async with listening(service) as running:
+        running.kubernetes.slow = 1000.0
+        service.send(started(1), *available(2), assigned=1)
+        await asyncio.sleep(15)
+        assert service.acknowledged == [1]
+        assert service.asked == [[2]]
