@@ -163,6 +163,7 @@ class EphemeralRunnerSetReconciler:
             return await self._finish(runner_set, memory)
 
         request = Request.of(obj)
+        memory.expectations.see(request)
         newest = runners.newest_patch_id(obj.spec.actionable_revision)
         if not memory.expectations.may_act(request, newest):
             return await self._finish(runner_set, memory, runners=runners)
@@ -193,7 +194,7 @@ class EphemeralRunnerSetReconciler:
             counts = await self._finish(runner_set, memory, phase, runners)
             return _sooner(counts, _again_if_busy(results))
 
-        if await runners_of(self._api_reader, obj):
+        if await remaining_runners(self._client, self._api_reader, obj):
             return Result(requeue_after=STALE_CACHE_RETRY)
 
         if obj.spec.ephemeral_runner_spec.proxy is not None:
@@ -260,6 +261,8 @@ class EphemeralRunnerSetReconciler:
             memory.expectations.adopt(
                 await runners_of(self._api_reader, runner_set.obj), _loop_time()
             )
+            if runner_set.obj.status.phase:  # somebody has acted on it before
+                memory.expectations.inherit(missing, request, _loop_time())
             return await self._scale(
                 runner_set, await self._runners(runner_set.obj, memory), memory
             )

@@ -63,6 +63,9 @@ class Expectations:
         self._lingering: dict[str, float] = {}
         self._answered: Request | None = None
         self._owed: Request | None = None
+        self._first: tuple[int, int] | None = None
+        self._latest: tuple[int, int] | None = None
+        self._is_new = False
         self.knows_all = False
         """Whether the server was ever asked; see `adopt`."""
 
@@ -93,9 +96,7 @@ class Expectations:
         present = frozenset(runner.uid for runner in cached)
         gone = self._seen - present - self._removed
         if gone:
-            many = len(gone) + len(self._lingering)
-            end = now + min(LINGER + LINGER_EACH * many, LONGEST_LINGER)
-            self._lingering |= dict.fromkeys(sorted(gone), end)
+            self._keep_places(sorted(gone), now)
         self._seen = present
         self._removed &= present
         for runner in cached:
@@ -132,7 +133,28 @@ class Expectations:
             return 0, 0.0
         return len(self._lingering), min(self._lingering.values()) - now
 
+    def inherit(self, count: int, request: Request, now: float) -> None:
+        """So many runners are missing for a request that was there before this process was: of
+        those that its predecessor made for it some may have ended their jobs a moment ago."""
+        if (request.patch_id, request.replicas) == self._first:
+            self._keep_places([f"inherited {number}" for number in range(count)], now)
+
+    def _keep_places(self, uids: Sequence[str], now: float) -> None:
+        many = len(uids) + len(self._lingering)
+        end = now + min(LINGER + LINGER_EACH * many, LONGEST_LINGER)
+        self._lingering |= dict.fromkeys(uids, end)
+
     # Requests
+
+    def see(self, request: Request) -> None:
+        """Each pass tells what is asked for. What differs from what was asked for before is a new
+        request, even if its id is that of the newest runner: ids start again with each listener."""
+        asked = (request.patch_id, request.replicas)
+        if self._first is None:
+            self._first = asked
+        elif asked != self._latest:
+            self._is_new = True
+        self._latest = asked
 
     def may_act(self, request: Request, newest_patch_id: int | None) -> bool:
         """The scaling gate. `newest_patch_id` is that of the newest runner of today's revision.
@@ -142,7 +164,9 @@ class Expectations:
         """
         if request.patch_id == 0 or request == self._owed:
             return True
-        return request != self._answered and request.patch_id != newest_patch_id
+        if request == self._answered:
+            return False
+        return self._is_new or request.patch_id != newest_patch_id
 
     def owe(self, request: Request) -> None:
         """Acting on the request has begun: until it is answered, it is not done."""
@@ -150,7 +174,7 @@ class Expectations:
 
     def answer(self, request: Request) -> None:
         """All that the request asked for has been created."""
-        self._owed, self._answered = None, request
+        self._owed, self._answered, self._is_new = None, request, False
 
     def reopen(self) -> None:
         """Runners were removed so that scaling replaces them."""

@@ -504,7 +504,7 @@ async def test_a_runner_evicted_and_deleted_by_hand_at_once_is_replaced_once() -
 
 
 @simulated
-async def test_a_listener_that_restarts_under_a_busy_runner_is_heard_within_a_minute() -> None:
+async def test_a_listener_that_restarts_under_a_busy_runner_is_heard_at_once() -> None:
     """Its ids begin again, and one of them may be that of the newest runner by chance."""
     async with cluster() as here:
         here.add_set(0, 0)
@@ -516,9 +516,7 @@ async def test_a_listener_that_restarts_under_a_busy_runner_is_heard_within_a_mi
         await here.ask(1, 0)  # another listener
         await here.settle()
         await here.ask(2, 1)  # another job
-        await here.settle(50)
-        await here.ask(2, 2)  # nothing new in 50 s: the same wish again
-        await here.settle()
+        await here.settle(1)
         assert len(await here.names()) == 2
 
 

@@ -285,6 +285,36 @@ async def test_a_job_that_has_just_ended_is_not_replaced_before_the_listener_kno
         assert len(await here.names()) == 3
 
 
+@simulated
+async def test_a_job_that_has_just_ended_is_not_replaced_by_a_new_process_either() -> None:
+    async with cluster() as here:
+        here.add_set(1, 1)
+        await here.settle()
+        (name,) = await here.names()
+        await here.job_started(name)
+        await here.runner_exits(0, name)
+        await here.until(lambda: _is_empty(here))
+        await here.kill_manager()
+        here.start_manager()
+        await here.settle(0.8)
+        await here.ask(0, 2)
+        await here.settle(60)
+        assert await here.names() == []
+        assert here.calls().count("create ephemeralrunners") == 1
+
+
+@simulated
+async def test_runners_that_a_new_process_finds_missing_are_there_a_moment_later() -> None:
+    async with cluster() as here:
+        here.add_set(1, 1)
+        await here.settle()
+        await here.kill_manager()
+        await here.ask(3, 2)
+        here.start_manager()
+        await here.settle(2)
+        assert len(await here.names()) == 3
+
+
 # --- finished runners ---------------------------------------------------------------------------
 
 

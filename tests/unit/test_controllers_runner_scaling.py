@@ -277,6 +277,37 @@ def test_an_answered_request_is_closed_until_another_comes_or_it_is_reopened() -
     assert expectations.may_act(REQUEST, None)
 
 
+def test_a_request_is_open_although_the_newest_runner_has_its_id_by_chance() -> None:
+    expectations = Expectations()
+    expectations.see(REQUEST._replace(generation=2, patch_id=0))
+    expectations.see(REQUEST)
+    assert expectations.may_act(REQUEST, 5)
+    expectations.answer(REQUEST)
+    assert not expectations.may_act(REQUEST, 5)
+    same = REQUEST._replace(generation=4)
+    expectations.see(same)
+    assert not expectations.may_act(same, 5)
+
+
+def test_a_request_that_was_there_before_us_is_judged_by_the_newest_runner() -> None:
+    expectations = Expectations()
+    expectations.see(REQUEST)
+    expectations.see(REQUEST._replace(generation=4))
+    assert not expectations.may_act(REQUEST, 5)
+
+
+def test_places_of_a_request_that_was_there_before_us_are_kept_for_a_moment() -> None:
+    expectations = Expectations()
+    expectations.see(REQUEST)
+    expectations.inherit(2, REQUEST, 10.0)
+    assert expectations.lingering(10.0) == (2, pytest.approx(LINGER + 2 * LINGER_EACH))
+    assert expectations.lingering(12.0) == (0, 0.0)
+    later = REQUEST._replace(generation=4, replicas=9)
+    expectations.see(later)
+    expectations.inherit(9, later, 12.0)
+    assert expectations.lingering(12.0) == (0, 0.0)
+
+
 def test_a_request_that_is_only_half_answered_stays_open() -> None:
     expectations = Expectations()
     expectations.owe(REQUEST)
