@@ -55,16 +55,29 @@ class PodStatus(Wire):
     init_container_statuses: list[ContainerStatus] = msgspec.field(default_factory=list)
 
 
-class Pod(KubeObject):
-    """A pod as the controllers see it: metadata and status."""
+class Container(Wire):
+    name: str = ""
+    image: str = ""
 
+
+class PodImages(Wire):
+    """What can be changed in the spec of a pod that exists, and matters."""
+
+    containers: list[Container] = msgspec.field(default_factory=list)
+    init_containers: list[Container] = msgspec.field(default_factory=list)
+
+
+class Pod(KubeObject):
+    """A pod as the controllers see it: metadata, images and status."""
+
+    spec: PodImages = msgspec.field(default_factory=PodImages)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class PodManifest(Pod):
     """A pod to be created."""
 
-    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
 
 
 class Secret(KubeObject):

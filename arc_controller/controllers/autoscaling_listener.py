@@ -10,7 +10,15 @@ import structlog
 from cachetools import LRUCache
 
 from arc_controller.actions import ActionsError, ScaleSetNotFound, Unauthorized
-from arc_controller.api.core import Pod, PodManifest, Role, RoleBinding, Secret, ServiceAccount
+from arc_controller.api.core import (
+    Pod,
+    PodImages,
+    PodManifest,
+    Role,
+    RoleBinding,
+    Secret,
+    ServiceAccount,
+)
 from arc_controller.api.v1alpha1 import (
     Annotation,
     AutoscalingListener,
@@ -71,6 +79,7 @@ class AutoscalingListenerReconciler:
         self._context = context
         self._client = context.client
         self._restarts = Restarts()
+        self._images: LRUCache[str, PodImages] = LRUCache(8192)
         self._trusted: LRUCache[NamespacedName, tuple[str, float]] = LRUCache(8192)
 
     async def reconcile(self, key: NamespacedName) -> Result:
@@ -116,7 +125,8 @@ class AutoscalingListenerReconciler:
             return await self._start_pod(listener, secrets)
         if pod.is_being_deleted:
             return await self._await_end(listener, pod)
-        if is_foreign(pod, obj) or not _is_wanted(pod, self._wanted_pod(obj, secrets)):
+        is_wanted = _is_wanted(pod, self._wanted_pod(obj, secrets)) and not self._is_edited(pod)
+        if is_foreign(pod, obj) or not is_wanted:
             await self._client.delete(Pod, pod.key, uid=pod.uid)
             message = "the listener is restarted: its pod or configuration has changed"
             self._context.events.event(obj, "Normal", "Restarting", message)
@@ -212,6 +222,11 @@ class AutoscalingListenerReconciler:
     def _wanted_pod(self, obj: AutoscalingListener, secrets: _Secrets) -> PodManifest:
         contents = [secrets.config.data, secrets.proxy.data if secrets.proxy else {}]
         return listener_pod(obj, self._context.config, *contents)
+
+    def _is_edited(self, pod: Pod) -> bool:
+        """Whether somebody gave the pod other images since we first saw it. What a webhook made of
+        ours when the pod was created does not count, hence no comparison with what we wanted."""
+        return self._images.setdefault(pod.uid, pod.spec) != pod.spec
 
     async def _start_pod(self, listener: Listener, secrets: _Secrets) -> Result:
         obj = listener.obj

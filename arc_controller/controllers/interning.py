@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from cachetools import LRUCache
 
-from arc_controller.api.v1alpha1 import EphemeralRunner, EphemeralRunnerSpec
+from arc_controller.api.core import Pod, PodImages
+from arc_controller.api.v1alpha1 import EphemeralRunner, EphemeralRunnerSpec, Label
 
 MAX_SPECS = 512
 
@@ -24,3 +25,13 @@ class SharedSpecs:
         else:
             runner.spec = known
         return runner
+
+
+_NONE = PodImages()
+
+
+def without_images(pod: Pod) -> Pod:
+    """For the cache: nobody asks for the images of runners' pods, and there are many of them."""
+    if Label.EPHEMERAL_RUNNER in pod.metadata.labels:
+        pod.spec = _NONE
+    return pod

@@ -19,7 +19,7 @@ from arc_controller.api.v1alpha1 import (
     Label,
 )
 from arc_controller.controllers.config import ControllerConfig
-from arc_controller.controllers.interning import SharedSpecs
+from arc_controller.controllers.interning import SharedSpecs, without_images
 from arc_controller.runtime.cache import Scope
 from arc_controller.runtime.informer import Transform
 from arc_controller.runtime.objects import KubeObject, LabelSelector
@@ -50,4 +50,4 @@ def cache_scopes(config: ControllerConfig) -> dict[type[KubeObject], Sequence[Sc
 
 def cache_transforms() -> dict[type[KubeObject], Transform[Any]]:
     """For `arc_controller.runtime.manager.ManagerOptions`."""
-    return {EphemeralRunner: SharedSpecs()}
+    return {EphemeralRunner: SharedSpecs(), Pod: without_images}

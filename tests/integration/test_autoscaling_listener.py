@@ -481,6 +481,25 @@ async def test_what_the_server_or_a_webhook_put_into_the_pod_does_not_count() ->
 
 
 @simulated
+@pytest.mark.parametrize("container", ["listener", "sidecar"])
+async def test_a_pod_whose_image_somebody_edits_is_replaced(container: str) -> None:
+    async with world() as here:
+        sidecar = {"name": "sidecar", "image": "sidecar:1"}
+        await installed(here, listenerTemplate={"spec": {"containers": [sidecar]}})
+        before = await here.pod()
+        images = {each["name"]: each["image"] for each in before.spec["containers"]}
+        containers = [
+            {**each, "image": "evil:1"} if each["name"] == container else each
+            for each in before.spec["containers"]
+        ]
+        await here.admin.patch(Pod, before.key, {"spec": {"containers": containers}})
+        await here.settle(30)
+        after = await here.pod()
+        assert after.uid != before.uid
+        assert {each["name"]: each["image"] for each in after.spec["containers"]} == images
+
+
+@simulated
 async def test_credentials_that_vanish_are_told_while_the_listener_keeps_running() -> None:
     async with world() as here:
         await installed(here)
