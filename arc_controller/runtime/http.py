@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 import structlog
+from multidict import CIMultiDict
 from yarl import URL
 
 import arc_controller
@@ -34,6 +35,7 @@ CALL_SECONDS = 60.0
 """One attempt of a call takes no longer."""
 CONNECT_SECONDS = 10.0
 CALL_CONNECTIONS = 100
+MOST_PREPARED = 16
 URGENT = "/apis/coordination.k8s.io/"
 """Leases: a leader that waited behind its own burst would lose its office."""
 
@@ -119,7 +121,9 @@ class HttpTransport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent or f"arc_controller/{arc_controller.__version__}",
         }
+        self._prepared: dict[tuple[str, str], CIMultiDict[str]] = {}
         self._metrics = _metrics(registry, sessions.host_of(connection.url))
+        self._base = URL(connection.url, encoded=True)
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         self._closed = False
@@ -223,10 +227,9 @@ class HttpTransport:
             await asyncio.sleep(delay)
 
     async def _send(self, call: Call, url: URL, body: bytes | None) -> Response:
-        headers = await self._with_authorization()
+        authorization = await self._authorization()
         session = self._session(calls=True)  # after the await, during which it may be closed
-        if body is not None:
-            headers["Content-Type"] = call.content_type
+        headers = self._headers_of(authorization, "" if body is None else call.content_type)
         started = asyncio.get_running_loop().time()
         code = "<error>"
         try:
@@ -272,7 +275,7 @@ class HttpTransport:
             code = "<error>"
             try:
                 async with asyncio.timeout(CALL_SECONDS):
-                    headers = await self._with_authorization()
+                    headers = self._headers_of(await self._authorization())
                     answer = await self._session(calls=False).get(
                         url,
                         headers=headers,
@@ -302,26 +305,41 @@ class HttpTransport:
             raise TransportError("the transport is closed")
         if calls:
             if self._calls is None:
-                self._calls = self._connection.open_session(CALL_CONNECTIONS)
+                self._calls = self._open_session(CALL_CONNECTIONS)
             return self._calls
         if self._watches is None:
-            self._watches = self._connection.open_session(0)
+            self._watches = self._open_session(0)
         return self._watches
 
-    async def _with_authorization(self) -> dict[str, str]:
-        headers = dict(self._headers)
+    def _open_session(self, connections: int) -> aiohttp.ClientSession:
+        session = self._connection.open_session(connections)
+        session.headers.update(self._headers)
+        return session
+
+    async def _authorization(self) -> str:
         authorization = await self._connection.authorization()
         if authorization and not authorization.isprintable():
             raise TransportError("the credentials hold a character that no HTTP header may have")
-        if authorization:
-            headers["Authorization"] = authorization
+        return authorization
+
+    def _headers_of(self, authorization: str, content_type: str = "") -> CIMultiDict[str]:
+        """Those beside the session's. There are few kinds of them: each is made once."""
+        kind = (authorization, content_type)
+        headers = self._prepared.get(kind)
+        if headers is None:
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()  # tokens come and go
+            fields = {"Authorization": authorization, "Content-Type": content_type}
+            headers = self._prepared[kind] = CIMultiDict(
+                (name, value) for name, value in fields.items() if value
+            )
         return headers
 
     def _url(self, path: str, query: Sequence[tuple[str, str]]) -> URL:
-        url = f"{self._connection.url}{path}"
         if query:
-            url = f"{url}?{urlencode(query, quote_via=quote)}"
-        return URL(url, encoded=True)
+            text = f"{self._connection.url}{path}?{urlencode(query, quote_via=quote)}"
+            return URL(text, encoded=True)
+        return self._base.with_path(f"{self._base.raw_path.rstrip('/')}{path}", encoded=True)
 
     def _count(self, verb: str, code: str, started: float) -> None:
         if self._metrics is not None:
