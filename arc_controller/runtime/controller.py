@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars
 
 from arc_controller.runtime.errors import ApiError, Conflict, TransportError
 from arc_controller.runtime.metrics import ControllerMetrics, RuntimeMetrics
@@ -167,13 +167,14 @@ class Controller:
         metrics, started = self._metrics, loop.time()
         if metrics is not None:
             metrics.active_workers.inc()
-        with bound_contextvars(controller=self.name, namespace=key.namespace, name=key.name):
-            try:
-                outcome = await self._reconcile(key)
-            finally:
-                if metrics is not None:
-                    metrics.active_workers.dec()
-                    metrics.time.observe(loop.time() - started)
+        # Each worker has a context of its own, and its next key overwrites these.
+        bind_contextvars(controller=self.name, namespace=key.namespace, name=key.name)
+        try:
+            outcome = await self._reconcile(key)
+        finally:
+            if metrics is not None:
+                metrics.active_workers.dec()
+                metrics.time.observe(loop.time() - started)
         if metrics is not None:
             metrics.count(outcome)
 

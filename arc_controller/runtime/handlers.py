@@ -25,12 +25,13 @@ def enqueue_owner(owner: type[KubeObject], *, controller_only: bool = True) -> H
     def owners(obj: KubeObject, scheme: Scheme) -> Iterable[NamespacedName]:
         resource = scheme.resource(owner)
         namespace = obj.metadata.namespace if resource.namespaced else ""
-        for ref in obj.metadata.owner_references:
-            group = ref.api_version.rpartition("/")[0]
-            if (group, ref.kind) != (resource.group, resource.kind):
-                continue
-            if ref.controller or not controller_only:
-                yield NamespacedName(namespace, ref.name)
+        return [
+            NamespacedName(namespace, ref.name)
+            for ref in obj.metadata.owner_references
+            if ref.kind == resource.kind
+            and ref.api_version.rpartition("/")[0] == resource.group
+            and (ref.controller or not controller_only)
+        ]
 
     return owners
 
@@ -74,7 +75,8 @@ class EnqueueingHandler(Generic[K]):
         return f"<handler of controller {self._queue.name}>"
 
     def _enqueue(self, *objects: K) -> None:
-        keys = dict.fromkeys(key for obj in objects for key in self._handler(obj, self._scheme))
+        handler, scheme = self._handler, self._scheme
+        keys = {key: None for obj in objects for key in handler(obj, scheme)}
         for key in keys:
             # A NamespacedName is a tuple: a function that returns one key instead of several would
             # otherwise enqueue its two halves.

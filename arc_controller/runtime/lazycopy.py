@@ -99,27 +99,30 @@ class LazyCopy(Generic[K]):
 
     def diff_status(self) -> Patch:
         """What `patch_status` would send, without the lock."""
-        changes = self._changes()
-        return {"status": changes["status"]} if "status" in changes else {}
+        return _status_of(self._changes())
 
     async def patch(self, client: Writer, *, lock: bool = True) -> bool:
         """Write spec and metadata; says whether anything was sent. Raises `ApiError`."""
-        patch = self.diff()
+        patch = self._changes()
+        pending = _status_of(patch)
+        patch.pop("status", None)
         if not patch:
             return False
         base = self._base
         answer = await client.patch(type(base), base.key, self._locked(patch, lock))
-        self._accept(answer, written_status=False)
+        self._accept(answer, pending)
         return True
 
     async def patch_status(self, client: StatusWriter, *, lock: bool = True) -> bool:
         """Write the status subresource; says whether anything was sent. Raises `ApiError`."""
-        patch = self.diff_status()
+        pending = self._changes()
+        patch = _status_of(pending)
+        pending.pop("status", None)
         if not patch:
             return False
         base = self._base
         answer = await client.patch_status(type(base), base.key, self._locked(patch, lock))
-        self._accept(answer, written_status=True)
+        self._accept(answer, pending)
         return True
 
     def _changes(self) -> Patch:
@@ -144,13 +147,17 @@ class LazyCopy(Generic[K]):
             )
         return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
 
-    def _accept(self, answer: K, *, written_status: bool) -> None:
-        pending = self.diff() if written_status else self.diff_status()
+    def _accept(self, answer: K, pending: Patch) -> None:
+        """`answer` is the new view, with those changes to its other half that were not sent."""
         self._base, self._copy, self._snapshot = answer, None, b""
         if pending:
             self._snapshot = msgspec.json.encode(answer)
             merged = apply_merge_patch(msgspec.json.decode(self._snapshot), pending)
             self._copy = msgspec.json.decode(msgspec.json.encode(merged), type=type(answer))
+
+
+def _status_of(changes: Patch) -> Patch:
+    return {"status": changes["status"]} if "status" in changes else {}
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

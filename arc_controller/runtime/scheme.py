@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, Generic, cast
+from typing import Any, Final, Generic, cast
 from urllib.parse import quote
 
 import msgspec
@@ -44,8 +45,14 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9.-]*")
+"""What nearly all names are made of; nothing in it needs quoting."""
+
+
 def _segment(name: str) -> str:
     """A name in a path. Names come from people's manifests: one must not lead to another path."""
+    if _PLAIN.fullmatch(name):
+        return name
     if name in (".", "..") or "/" in name or "%" in name:
         raise ValueError(f"{name!r} cannot be the name of an object: '.', '..', '/', '%' are not")
     return quote(name, safe=":@!$&'()*+,;=~")
@@ -72,6 +79,7 @@ class Scheme:
     def __init__(self) -> None:
         self._resources: dict[type[KubeObject], Resource] = {}
         self._classes: dict[tuple[str, str], type[KubeObject]] = {}
+        self._heads: dict[type[KubeObject], bytes] = {}
         self._decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
         self._encoder = msgspec.json.Encoder()
 
@@ -97,6 +105,8 @@ class Scheme:
 
     def registered(self, kind: type[K]) -> type[K]:
         """The registered class that `kind` is or extends. Raises `UnknownKind`."""
+        if kind in self._resources:
+            return kind
         for base in kind.__mro__:
             if base in self._resources:
                 return cast("type[K]", base)
@@ -106,7 +116,7 @@ class Scheme:
 
     def resource(self, kind: type[KubeObject]) -> Resource:
         """Raises `UnknownKind`."""
-        return self._resources[self.registered(kind)]
+        return self._resources.get(kind) or self._resources[self.registered(kind)]
 
     def class_of(self, api_version: str, kind: str) -> type[KubeObject]:
         """The class for an object's ``apiVersion`` and ``kind``. Raises `UnknownKind`."""
@@ -138,9 +148,13 @@ class Scheme:
 
     def encode(self, obj: KubeObject) -> bytes:
         """JSON with ``apiVersion`` and ``kind``."""
-        resource = self.resource(type(obj))
-        head = self._encoder.encode({"apiVersion": resource.api_version, "kind": resource.kind})
-        return head[:-1] + b"," + self._encoder.encode(obj)[1:]  # metadata is always encoded
+        kind = type(obj)
+        head = self._heads.get(kind)
+        if head is None:
+            resource = self.resource(kind)
+            names = {"apiVersion": resource.api_version, "kind": resource.kind}
+            head = self._heads[kind] = self._encoder.encode(names)[:-1] + b","
+        return head + self._encoder.encode(obj)[1:]  # metadata is always encoded
 
     def decode(self, kind: type[K], body: bytes | msgspec.Raw) -> K:
         """Where a type does not allow null, null counts as absent, as it does in Kubernetes.
