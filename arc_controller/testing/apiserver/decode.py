@@ -8,6 +8,7 @@ spelling; what Go always prints is there.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from arc_controller.testing.apiserver.types import Node
 
 _CANONICAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _CANONICAL_MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_NO_BREAKS = str.maketrans("", "", "\r\n")
 _QUANTITY_MESSAGE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -129,6 +131,8 @@ def _leaf(node: Node, value: Any, path: str, struct: str) -> Any:
     if not wanted:
         return value
     if wanted == "string":
+        if node.format == "byte" and isinstance(value, list) and _are_bytes(value):
+            return b64encode(bytes(value)).decode()
         if not isinstance(value, str):
             raise _mismatch(node, value, path, struct)
         if node.format == "date-time":
@@ -137,6 +141,7 @@ def _leaf(node: Node, value: Any, path: str, struct: str) -> Any:
             problem = base64_error(value)
             if problem:
                 raise DecodeError(problem, f"error decoding from json: {problem}")
+            return value.translate(_NO_BREAKS)
     elif wanted == "boolean":
         if not isinstance(value, bool):
             raise _mismatch(node, value, path, struct)
@@ -154,6 +159,11 @@ def _leaf(node: Node, value: Any, path: str, struct: str) -> Any:
     elif wanted == "number" and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise _mismatch(node, value, path, struct)
     return value
+
+
+def _are_bytes(items: list[Any]) -> bool:
+    """Go takes bytes as a list of numbers, too."""
+    return all(type(each) is int and 0 <= each < 256 for each in items)
 
 
 def _time(value: str, *, micro: bool) -> str:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import ipaddress
 import re
+import string
 from collections.abc import Callable
 from datetime import date, datetime
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ _DURATION = re.compile(
 )
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[tT ]\d\d:\d\d:\d\d(\.\d+)?([zZ]|[+-]\d\d:\d\d)")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
-_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+_BASE64 = frozenset(string.ascii_letters + string.digits + "+/")
 _HOSTNAME = re.compile(r"([a-zA-Z0-9](-?[a-zA-Z0-9])*)(\.[a-zA-Z0-9](-?[a-zA-Z0-9])*)*\.?")
 
 
@@ -43,12 +44,28 @@ def _parses(parse: Callable[[str], object], value: str) -> bool:
 
 def base64_error(value: str) -> str:
     """Go's complaint about text that is not base64; empty when it is."""
-    for position, character in enumerate(value):
-        if character not in _BASE64 and character not in "\r\n":
-            return f"illegal base64 data at input byte {position}"
-    if _parses(lambda text: base64.b64decode(text, validate=True), value.replace("\n", "")):
-        return ""
-    return f"illegal base64 data at input byte {len(value)}"
+    position = _base64_stumbles(value)
+    return "" if position is None else f"illegal base64 data at input byte {position}"
+
+
+def _base64_stumbles(value: str) -> int | None:
+    """Where Go's decoder gives up."""
+    text = [(place, each) for place, each in enumerate(value) if each not in "\r\n"]
+    for index, (place, each) in enumerate(text):
+        if each in _BASE64:
+            continue
+        column = index % 4
+        if each != "=" or column < 2:
+            return place
+        if column == 2:
+            if index + 1 == len(text):
+                return len(value)
+            if text[index + 1][1] != "=":
+                return text[index + 1][0] - 1
+        rest = text[index + 4 - column :]
+        return rest[0][0] if rest else None
+    # Of a group that is cut off, its beginning is named.
+    return len(value) - len(text) % 4 if len(text) % 4 else None
 
 
 def _is_uri(value: str) -> bool:

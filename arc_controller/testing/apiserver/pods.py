@@ -63,6 +63,7 @@ class PodStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         problems = validate_pod_spec(obj.get("spec") or {}, "spec")
         problems += _deadline_problems(obj, old)
+        problems += _toleration_problems(obj, old)
         if _fixed_part(obj, old) != old.get("spec"):
             problems.append(forbidden_value("spec", _IMMUTABLE))
         return problems
@@ -295,6 +296,20 @@ def _validate_resources(resources: Object, path: str, problems: list[FieldError]
         if key in limits and parse_quantity(value) > parse_quantity(limits[key]):
             why = f"must be less than or equal to {key} limit of {limits[key]}"
             problems.append(invalid_value(f"{path}.requests", value, why))
+
+
+def _toleration_problems(obj: Object, old: Object) -> list[FieldError]:
+    """Tolerations may be added; of those that are there, only the seconds change."""
+    kept = [_lasting(each) for each in (obj.get("spec") or {}).get("tolerations") or ()]
+    before = (old.get("spec") or {}).get("tolerations") or ()
+    if all(_lasting(each) in kept for each in before):
+        return []
+    why = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden_value("spec.tolerations", why)]
+
+
+def _lasting(toleration: Object) -> Object:
+    return {key: each for key, each in toleration.items() if key != "tolerationSeconds"}
 
 
 def _fixed_part(obj: Object, old: Object) -> Object:

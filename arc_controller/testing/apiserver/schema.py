@@ -188,6 +188,9 @@ def _validate(schema: Schema, value: Any, old: Any, path: str, problems: list[Fi
         if not schema.nullable and (schema.type or schema.int_or_string):
             _wrong_type(schema, "null", path, problems)
         return
+    if schema.enum is not None and value not in schema.enum:
+        shown = [each if isinstance(each, str) else _json(each) for each in schema.enum]
+        problems.append(not_supported(path, value, shown))
     if not _has_type(schema, value):
         _wrong_type(schema, _type_name(value), path, problems)
         return
@@ -199,9 +202,6 @@ def _validate(schema: Schema, value: Any, old: Any, path: str, problems: list[Fi
         _validate_string(schema, value, path, problems)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         _validate_number(schema, value, path, problems)
-    if schema.enum is not None and value not in schema.enum:
-        shown = [each if isinstance(each, str) else _json(each) for each in schema.enum]
-        problems.append(not_supported(path, value, shown))
     if schema.all_of or schema.any_of or schema.one_of or schema.rejects is not None:
         _validate_junctors(schema, value, path, problems)
 

@@ -442,9 +442,8 @@ def _carry_over(meta: Object, old: Object) -> None:
         meta["uid"] = old["uid"]
     for key in ("creationTimestamp", "generation"):
         _take(meta, old, key)
-    for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        if meta.get(key) is None:
-            _take(meta, old, key)
+    if meta.get("deletionGracePeriodSeconds") is None:
+        _take(meta, old, "deletionGracePeriodSeconds")
     for key in ("selfLink",):
         meta.pop(key, None)
     for key in [key for key, value in meta.items() if value is None]:
