@@ -97,10 +97,23 @@ class Exchange:
                 isinstance(error, ActionsApiError) and error.status in retry_on
             )
 
+        # One timeout a call is enough until it has failed once: it nearly never does.
+        deadline = asyncio.get_running_loop().time() + self._policy.total_timeout
         try:
-            async with asyncio.timeout(self._policy.total_timeout) as limit:
+            return await attempt()
+        except Exception as error:
+            if not retry(error):
+                raise
+            first_failure = error
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
                 return await with_retries(
-                    attempt, policy=self._policy, retry=retry, random=self._random
+                    attempt,
+                    first_failure,
+                    deadline=deadline,
+                    policy=self._policy,
+                    retry=retry,
+                    random=self._random,
                 )
         except TimeoutError:
             if not limit.expired():
@@ -110,7 +123,7 @@ class Exchange:
         )
 
     async def _send(self, request: HttpRequest) -> HttpResponse:
-        seconds = self._policy.attempt_timeout
+        seconds = min(self._policy.attempt_timeout, self._policy.total_timeout)
         try:
             async with asyncio.timeout(seconds) as limit:
                 response = await self._transport.send(request)

@@ -37,25 +37,22 @@ class RetryPolicy:
 
 async def with_retries(
     attempt: Callable[[], Awaitable[T]],
+    first_failure: Exception,
     *,
+    deadline: float,
     policy: RetryPolicy,
     retry: Callable[[BaseException], bool],
     random: Random,
 ) -> T:
     """Call ``attempt`` until it succeeds, ``retry`` says no to its error, or the policy is used up.
 
-    A ``Retry-After`` that is longer than our own wait is honoured; one that does not fit into
-    what is left of ``total_timeout`` ends the call at once with the service's error, so that the
+    It was called once already, with ``first_failure``: most calls never get here. A ``Retry-After``
+    that is longer than our own wait is honoured; one that does not fit into what is left until
+    ``deadline`` (in the loop's time) ends the call at once with the service's error, so that the
     caller can decide. The last error is raised as it is. Cancellation ends it at any point.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + policy.total_timeout
-    try:
-        return await attempt()  # nearly always all there is to do, and it does not cost the rest
-    except Exception as error:
-        if not retry(error):
-            raise
-        failed = [error]
+    failed = [first_failure]
 
     async def first_failed() -> T:
         if failed:

@@ -179,11 +179,15 @@ class Controller:
             metrics.count(outcome)
 
     async def _reconcile(self, key: NamespacedName) -> str:
+        deadline: asyncio.Timeout | None = None
         try:
-            async with asyncio.timeout(self._timeout) as deadline:
+            if self._timeout is None:
                 result = await self._reconciler.reconcile(key)
-                if not isinstance(result, Result):
-                    raise TypeError(f"reconcile returned {result!r}; it must return a Result")
+            else:
+                async with asyncio.timeout(self._timeout) as deadline:
+                    result = await self._reconciler.reconcile(key)
+            if not isinstance(result, Result):
+                raise TypeError(f"reconcile returned {result!r}; it must return a Result")
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -196,7 +200,7 @@ class Controller:
                 return "requeue"
             if isinstance(error, TerminalError):
                 return self._give_up(key, error)
-            if deadline.expired():
+            if deadline is not None and deadline.expired():
                 self._count_timeout()
             return self._retry(key, error)
         self._conflicts.forget(key)

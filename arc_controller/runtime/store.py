@@ -59,9 +59,10 @@ class Store(Generic[K]):
         """Those that match all that is given. Raises `LookupError` for an index nobody added."""
         found: Iterable[K]
         if index is not None:
-            found = self._indexed(*index).values()
+            bucket = self._indexed(*index)
+            found = bucket.values()
             if namespace:
-                found = [obj for obj in found if obj.metadata.namespace == namespace]
+                found = [obj for key, obj in bucket.items() if key[0] == namespace]
         elif namespace:
             found = self._namespaces.get(namespace, {}).values()
         else:
