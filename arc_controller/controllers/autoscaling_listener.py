@@ -355,7 +355,7 @@ class AutoscalingListenerReconciler:
         if not trouble.by_hand:
             raise error
         log.warning("waiting for somebody to repair it", reason=trouble.reason, why=trouble.message)
-        return Result(requeue_after=REPAIRED_BY_HAND)
+        return Result(requeue_after=trouble.retry)
 
     async def _report(self, listener: Listener, runs: bool, reason: str, message: str) -> Result:
         """Write what changed; the next look is for rotated secrets and changed config maps."""

@@ -60,7 +60,7 @@ from arc_controller.controllers.scale_set_status import (
     show,
 )
 from arc_controller.controllers.scale_set_version import version_complaint
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.trouble import trouble_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import ApiError, Conflict
 from arc_controller.runtime.events import EventType
@@ -394,7 +394,7 @@ class AutoscalingRunnerSetReconciler:
         if not trouble.by_hand:
             raise error
         log.warning("waiting for somebody to repair it", reason=trouble.reason, why=trouble.message)
-        return Result(requeue_after=REPAIRED_BY_HAND)
+        return Result(requeue_after=trouble.retry)
 
     def _publish_metrics(self, obj: AutoscalingRunnerSet, counts: EphemeralRunnerSetStatus) -> None:
         self._context.metrics.runners(

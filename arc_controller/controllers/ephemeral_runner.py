@@ -43,7 +43,7 @@ from arc_controller.controllers.runner_registration import (
     RegistrationUnsettled,
     RunnerClients,
 )
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.trouble import trouble_of
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
@@ -434,7 +434,7 @@ class EphemeralRunnerReconciler:
             runner.mutate().status.phase = Phase.PENDING
         await runner.patch_status(self._client)
         if trouble.by_hand:
-            return Result(requeue_after=REPAIRED_BY_HAND)
+            return Result(requeue_after=trouble.retry)
         raise error
 
     def _trouble(

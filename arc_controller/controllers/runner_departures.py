@@ -19,7 +19,7 @@ from arc_controller.actions import ActionsError, JobStillRunning
 from arc_controller.api.v1alpha1 import EphemeralRunner
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.runner_registration import Registrar
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.trouble import trouble_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.objects import NamespacedName
@@ -93,7 +93,7 @@ class Departures:
                 runner=str(key),
                 reason=trouble.message,
             )
-            return Result(requeue_after=REPAIRED_BY_HAND)
+            return Result(requeue_after=trouble.retry)
         self._left.pop(key, None)
         log.info("a runner went without us; the service does not know it any more", runner=str(key))
         return Result()

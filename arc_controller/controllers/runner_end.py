@@ -15,7 +15,7 @@ from arc_controller.controllers.runner_departures import JOB_STILL_RUNNING_RETRY
 from arc_controller.controllers.runner_fanout import each, raise_first
 from arc_controller.controllers.runner_pod import RUNNER_POD_LABEL, uses_container_hooks
 from arc_controller.controllers.runner_registration import Registrar
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
+from arc_controller.controllers.trouble import is_hopeless, trouble_of
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now
 from arc_controller.runtime.controller import Result
@@ -129,7 +129,7 @@ class RunnerEnd:
         message = f"Cannot unregister: {trouble.message}"
         self._events.event(runner, "Warning", trouble.reason, message)
         if trouble.by_hand:
-            return Result(requeue_after=REPAIRED_BY_HAND)
+            return Result(requeue_after=trouble.retry)
         raise error
 
 

@@ -36,12 +36,19 @@ from arc_controller.api.v1alpha1 import (
 from arc_controller.controllers.inputs import InputError, Inputs
 from arc_controller.controllers.proxy import proxy_environment, proxy_settings
 from arc_controller.controllers.tls import server_root_ca
+from arc_controller.controllers.trouble import UNAUTHORIZED
 from arc_controller.controllers.vault import Vaults
 from arc_controller.runtime.objects import NamespacedName
 
 MAX_CLIENTS = 1024
 LIFETIME = 3600.0
 """Seconds that a client is kept; about as long as the service's admin token lives."""
+PAUSE = 9.0
+"""Seconds for which credentials that were refused are not tried again."""
+LOOK_AGAIN = 2.0
+"""Seconds between two looks for new ones instead of credentials that were refused."""
+REFUSED_FOR = 60.0
+"""Seconds after which a refusal is forgotten."""
 LINGER = 600.0
 """Seconds before a client that is no longer handed out is closed: longer than any call takes."""
 
@@ -88,6 +95,31 @@ class Access:
         )
 
 
+class StillRefused(InputError):
+    """The service refused these credentials a moment ago, and they are still the same."""
+
+    def __init__(self) -> None:
+        super().__init__(UNAUTHORIZED.reason, UNAUTHORIZED.message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """What a spec refers to; `key` is the same for the same content."""
+
+    key: str
+    content: Mapping[str, str]
+    environment: Mapping[str, str]
+    root_ca: str
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """Until when not to try again, and when the credentials were last looked at; loop's time."""
+
+    pause: float
+    looked: float
+
+
 class ActionsClients:
     """Resolves credentials, proxy and CAs of a spec and hands out the client for them.
 
@@ -114,6 +146,10 @@ class ActionsClients:
         self._user_agent = UserAgent(subsystem=subsystem)
         self._clients = _Clients(MAX_CLIENTS, LIFETIME)
         self._credentials: LRUCache[str, Credentials] = LRUCache(MAX_CLIENTS)
+        self._handed: LRUCache[tuple[str, str, str], str] = LRUCache(MAX_CLIENTS)
+        self._refused: TTLCache[str, _Refusal] = TTLCache(
+            MAX_CLIENTS, REFUSED_FOR, timer=_loop_time
+        )
         self._retired: deque[tuple[float, ActionsClient]] = deque()
 
     async def for_runner(self, spec: EphemeralRunnerSpec, namespace: str) -> ActionsClient:
@@ -127,25 +163,45 @@ class ActionsClients:
 
     async def for_access(self, access: Access) -> ActionsClient:
         parse_config_url(access.config_url)
+        found = await self._accepted(access)
+        client = self._clients.get(found.key)
+        if client is None:
+            client = self._factory(
+                access.config_url,
+                self._parsed(found.content, access),
+                proxy=proxy_settings(found.environment) or self._default_proxy,
+                root_cas=(found.root_ca,) if found.root_ca else (),
+                user_agent=self._user_agent,
+            )
+            self._clients[found.key] = client
+        self._handed[access.config_url, access.namespace, access.secret] = found.key
+        await self._close_retired()
+        return client
+
+    async def _accepted(self, access: Access) -> _Resolved:
+        """What the spec refers to. After a refusal it is read anew instead of remembered, and for a
+        moment nothing is tried with the same: raises `StillRefused`."""
+        found = await self._resolve(access)
+        refusal, now = self._refused.get(found.key), _loop_time()
+        if refusal is None:
+            return found
+        if now - refusal.looked >= LOOK_AGAIN:
+            refusal.looked = now
+            self._forget(access.namespace, access.secret)
+            found = await self._resolve(access)
+            refusal = self._refused.get(found.key)
+        if refusal is not None and now < refusal.pause:
+            raise StillRefused
+        return found
+
+    async def _resolve(self, access: Access) -> _Resolved:
         content = await self.credentials(access)
         environment: dict[str, str] = {}
         if access.proxy is not None:
             environment = await proxy_environment(self.inputs, access.proxy, access.namespace)
         root_ca = await server_root_ca(self.inputs, access.tls, access.namespace)
-
         key = _fingerprint(access.config_url, access.namespace, content, environment, root_ca)
-        client = self._clients.get(key)
-        if client is None:
-            client = self._factory(
-                access.config_url,
-                self._parsed(content, access),
-                proxy=proxy_settings(environment) or self._default_proxy,
-                root_cas=(root_ca,) if root_ca else (),
-                user_agent=self._user_agent,
-            )
-            self._clients[key] = client
-        await self._close_retired()
-        return client
+        return _Resolved(key, content, environment, root_ca)
 
     async def credentials(self, access: Access) -> Mapping[str, str]:
         """The keys and values of the credentials secret, or of its namesake in the vault.
@@ -171,9 +227,20 @@ class ActionsClients:
         spec: AutoscalingRunnerSetSpec | EphemeralRunnerSpec | AutoscalingListenerSpec,
         namespace: str,
     ) -> None:
-        """The service said Unauthorized: read the credentials again before the next call."""
-        self.inputs.forget(Secret, NamespacedName(namespace, spec.github_config_secret))
-        self._vaults.forget(spec.github_config_secret)
+        """The service said Unauthorized: read the credentials again before the next call. If it
+        says so again of the same, no call is made with them for `PAUSE` seconds."""
+        secret = spec.github_config_secret
+        key = self._handed.get((spec.github_config_url, namespace, secret))
+        now = _loop_time()
+        if key is not None and key in self._refused:
+            self._refused[key].pause = now + PAUSE
+        elif key is not None:
+            self._refused[key] = _Refusal(pause=now, looked=now)
+        self._forget(namespace, secret)
+
+    def _forget(self, namespace: str, secret: str) -> None:
+        self.inputs.forget(Secret, NamespacedName(namespace, secret))
+        self._vaults.forget(secret)
 
     async def aclose(self) -> None:
         """Close all clients; calls in flight fail."""
@@ -198,7 +265,7 @@ class ActionsClients:
         return await self._vaults.read(vault, access.secret, proxy_settings(environment))
 
     async def _close_retired(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = _loop_time()
         self._retired.extend((now + LINGER, client) for client in self._clients.take_evicted())
         while self._retired and self._retired[0][0] <= now:
             _, client = self._retired.popleft()
@@ -209,7 +276,7 @@ class _Clients(TTLCache[str, ActionsClient]):
     """A TTLCache that keeps what it throws out, since that has to be closed."""
 
     def __init__(self, size: int, ttl: float) -> None:
-        super().__init__(size, ttl, timer=lambda: asyncio.get_running_loop().time())
+        super().__init__(size, ttl, timer=_loop_time)
         self._evicted: list[ActionsClient] = []
 
     def popitem(self) -> tuple[str, ActionsClient]:
@@ -251,3 +318,7 @@ def _text(access: Access, name: str, value: bytes) -> str:
 def _fingerprint(*parts: object) -> str:
     """A digest, so that the key of a cache entry, which errors may show, is no secret."""
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

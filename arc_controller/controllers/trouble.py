@@ -29,6 +29,8 @@ from arc_controller.runtime.objects import KubeObject
 
 REPAIRED_BY_HAND = 60.0
 """Seconds after which something that only a person can repair is looked at again."""
+REFUSED_RETRY = 10.0
+"""Seconds after which credentials that the service refused are tried, or looked at, again."""
 
 GIVE_UP_AFTER = timedelta(minutes=10)
 """How long a deletion waits for credentials that are gone. Its namespace waits with it, and a
@@ -50,6 +52,19 @@ class Trouble:
     reason: str
     message: str
     by_hand: bool
+
+    @property
+    def retry(self) -> float:
+        """Seconds until something that a person has to repair is looked at again."""
+        return REFUSED_RETRY if self.reason == UNAUTHORIZED.reason else REPAIRED_BY_HAND
+
+
+UNAUTHORIZED = Trouble(
+    "Unauthorized",
+    "the service does not accept the credentials in githubConfigSecret; "
+    "are they expired or revoked?",
+    by_hand=True,
+)
 
 
 def trouble_of(error: Exception) -> Trouble | None:
@@ -80,12 +95,7 @@ def _service_trouble(error: ActionsError) -> Trouble:
     if isinstance(error, RunnerGroupNotFound):
         return Trouble("RunnerGroupNotFound", error.reason, by_hand=True)
     if isinstance(error, Unauthorized):
-        return Trouble(
-            "Unauthorized",
-            "the service does not accept the credentials in githubConfigSecret; "
-            "are they expired or revoked?",
-            by_hand=True,
-        )
+        return UNAUTHORIZED
     if isinstance(error, Forbidden):
         return Trouble(
             "Forbidden",

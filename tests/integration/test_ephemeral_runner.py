@@ -9,6 +9,7 @@ import pytest
 
 from arc_controller.api.core import Pod, Secret
 from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer, Phase, Reason
+from arc_controller.runtime.objects import NamespacedName
 from arc_controller.testing.actions import Call, RunnerRecord
 from arc_controller.testing.loop import now, simulated
 from tests.integration.runners import (
@@ -489,6 +490,23 @@ async def test_what_hinders_the_registration_is_said_once_in_plain_words() -> No
         await here.settle(120)
         assert (await here.condition("Registered")).status == "True"
         assert await here.exists(Pod)
+
+
+@simulated
+async def test_a_secret_that_is_repaired_after_a_refusal_takes_effect_within_seconds() -> None:
+    async with cluster() as here:
+        here.service.accept_tokens("token-2")
+        here.service.expire_admin_tokens()
+        here.add_runner()
+        await here.settle(100)
+        assert (await here.condition("Registered")).reason == "Unauthorized"
+        calls = here.service.calls.total()
+        await here.settle(60)
+        assert here.service.calls.total() - calls <= 8, "the service is not asked all the time"
+        token = {"stringData": {"github_token": "token-2"}}
+        await here.admin.patch(Secret, NamespacedName(NAMESPACE, "github"), token)
+        await here.settle(13)
+        assert list(here.registered()) == [RUNNER.name]
 
 
 @simulated

@@ -31,7 +31,13 @@ from arc_controller.api.v1alpha1 import (
 )
 from arc_controller.controllers import service as service_module
 from arc_controller.controllers.inputs import InputError, Inputs
-from arc_controller.controllers.service import LIFETIME, LINGER, ActionsClients
+from arc_controller.controllers.service import (
+    LIFETIME,
+    LINGER,
+    PAUSE,
+    ActionsClients,
+    StillRefused,
+)
 from arc_controller.controllers.vault import Vaults
 from arc_controller.runtime.objects import K, LabelSelector, NamespacedName
 from arc_controller.testing.loop import simulated
@@ -192,6 +198,41 @@ def test_refused_credentials_are_read_again_at_once(cluster: Cluster) -> None:
         cluster.secrets["github"] = {"github_token": b"new"}
         clients.refused(spec(), "ci")
         assert await clients.for_runner(spec(), "ci") is not before
+
+    scenario()
+
+
+def test_credentials_refused_twice_rest_for_a_moment_and_are_looked_at_meanwhile(
+    cluster: Cluster,
+) -> None:
+    @simulated
+    async def scenario() -> None:
+        clients = made(cluster)
+        for _ in range(2):
+            await clients.for_runner(spec(), "ci")
+            clients.refused(spec(), "ci")
+        cluster.reads.clear()
+        for _ in range(30):
+            with pytest.raises(StillRefused):
+                await clients.for_runner(spec(), "ci")
+            await asyncio.sleep(0.1)
+        assert len(cluster.reads) == 2, "at once, and once more in three seconds"
+        cluster.secrets["github"] = {"github_token": b"new"}
+        await asyncio.sleep(2)
+        await clients.for_runner(spec(), "ci")
+
+    scenario()
+
+
+def test_credentials_that_rested_are_tried_again(cluster: Cluster) -> None:
+    @simulated
+    async def scenario() -> None:
+        clients = made(cluster)
+        for _ in range(2):
+            await clients.for_runner(spec(), "ci")
+            clients.refused(spec(), "ci")
+        await asyncio.sleep(PAUSE)
+        await clients.for_runner(spec(), "ci")
 
     scenario()
 
