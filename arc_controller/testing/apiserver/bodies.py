@@ -144,7 +144,7 @@ def _loader() -> Any:
     if _YAML_LOADER is None:
         import yaml
 
-        class Loader(yaml.SafeLoader):
+        class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
             pass
 
         Loader.yaml_implicit_resolvers = {

@@ -166,12 +166,13 @@ class CustomStrategy(Strategy):
         prune_and_default(self.schema, obj, old, "", unknown)
         return unknown
 
-    def warnings_on_create(self, obj: Object) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        before = () if old is None else old["metadata"].get("finalizers") or ()
         return [
             f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name to avoid '
             "accidental conflicts with other finalizer writers"
             for each in obj["metadata"].get("finalizers") or ()
-            if each and "/" not in each and each not in ("orphan", "foregroundDeletion")
+            if each and "/" not in each and each not in ("orphan", "foregroundDeletion", *before)
         ]
 
     def validate(self, obj: Object) -> list[FieldError]:

@@ -21,6 +21,8 @@ from arc_controller.testing.apiserver.types import Node
 _CANONICAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _CANONICAL_MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 _NO_BREAKS = str.maketrans("", "", "\r\n")
+_SECONDS = len("2006-01-02T15:04:05")
+_MICROSECONDS = re.compile(r".{19}\.\d{6}")
 _QUANTITY_MESSAGE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -170,9 +172,15 @@ def _time(value: str, *, micro: bool) -> str:
     canonical = _CANONICAL_MICRO if micro else _CANONICAL_TIME
     if canonical.fullmatch(value) and is_date_time(value):
         return value
+    layout = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
+    problem = ""
     if not is_date_time(value):
-        layout = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
-        raise DecodeError(f'parsing time "{value}" as "{layout}": cannot parse "{value}" as "2006"')
+        problem = f'cannot parse "{value}" as "2006"'
+    elif micro and not _MICROSECONDS.match(value):
+        # The same six digits always: a Time is no MicroTime.
+        problem = f'cannot parse "{value[_SECONDS:]}" as ".000000"'
+    if problem:
+        raise DecodeError(f'parsing time "{value}" as "{layout}": {problem}')
     moment = datetime.fromisoformat(value.upper())
     return rfc3339_micro(moment) if micro else rfc3339(moment)
 
@@ -180,6 +188,8 @@ def _time(value: str, *, micro: bool) -> str:
 def _mismatch(node: Node, value: Any, path: str, struct: str) -> DecodeError:
     field = path.rpartition(".")[2]
     go_type = _NAMED_STRINGS.get(f"{_short(struct)}.{field}") or _go_type(node)
+    if node.format == "date-time":
+        go_type = "string"  # what its own decoder expects
     return DecodeError(
         f"json: cannot unmarshal {json_type(value)} into Go struct field "
         f"{_short(struct)}.{_fields(path)} of type {go_type}",

@@ -203,8 +203,6 @@ class FieldManager:
 
         The new owners are left in `call.applied`, for `track`.
         """
-        if (config.get("metadata") or {}).get("managedFields"):
-            raise errors.bad_request("metadata.managedFields must be nil")
         node = self.node(resource)
         old = live if live is not None else {}
         managers = Managers.decode((old.get("metadata") or {}).get("managedFields"))

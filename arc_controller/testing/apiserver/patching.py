@@ -107,6 +107,8 @@ def _apply(
         config = resource.convert_in(config)
     if config.get("metadata") is None:
         config["metadata"] = {}
+    if isinstance(config["metadata"], dict) and config["metadata"].get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
     _check_declared(writer, resource, config)
 
     def merged(live: Object | None) -> Object:

@@ -11,6 +11,18 @@ from arc_controller.testing.apiserver.shorttime import age_of
 _NONE = "<none>"
 
 
+_ENDED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
+
+
+def pod_conditions(pod: Object) -> list[Object]:
+    """A row of a pod that has ended says so."""
+    phase = str((pod.get("status") or {}).get("phase"))
+    message = _ENDED.get(phase)
+    if message is None:
+        return []
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
+
+
 def pod_cells(pod: Object, now: datetime) -> list[Any]:
     """NAME READY STATUS RESTARTS AGE and the wide columns."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}

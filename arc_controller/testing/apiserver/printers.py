@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from arc_controller.testing.apiserver.messages import Object
-from arc_controller.testing.apiserver.podprinter import pod_cells
+from arc_controller.testing.apiserver.podprinter import pod_cells, pod_conditions
 from arc_controller.testing.apiserver.resources import Column
 from arc_controller.testing.apiserver.shorttime import age_of
 
@@ -19,6 +19,8 @@ _NONE = "<none>"
 class Printer:
     columns: tuple[Column, ...]
     cells: Callable[[Object, datetime], list[Any]]
+    conditions: Callable[[Object], list[Object]] = lambda obj: []
+    """What a row says of itself."""
 
 
 def _columns(*names: str) -> tuple[Column, ...]:
@@ -219,6 +221,7 @@ PRINTERS: dict[str, Printer] = {
             "+Readiness Gates",
         ),
         pod_cells,
+        pod_conditions,
     ),
     "namespaces": Printer(_columns("Name", "Status", "Age"), _namespace),
     "secrets": Printer(_columns("Name", "Type", "Data", "Age"), _secret),

@@ -86,8 +86,8 @@ class Strategy:
     def validate(self, obj: Object) -> list[FieldError]:
         return []
 
-    def warnings_on_create(self, obj: Object) -> list[str]:
-        """What is allowed and yet worth a warning."""
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        """What is allowed in a create or update and yet worth a warning."""
         return []
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

@@ -43,10 +43,12 @@ class TableMaker:
         if resource.custom:
             self._columns: tuple[Column, ...] = (NAME_COLUMN, *resource.columns)
             self._cells = _custom_cells(resource.columns)
+            self._conditions = _DEFAULT.conditions
         else:
             printer = PRINTERS.get(resource.storage_key, _DEFAULT)
             self._columns = printer.columns
             self._cells = printer.cells
+            self._conditions = printer.conditions
             if printer is _DEFAULT:
                 self._no_rows = None
 
@@ -65,6 +67,8 @@ class TableMaker:
 
     def _row(self, obj: Object) -> Object:
         row: Object = {"cells": self._cells(obj, self._now)}
+        if conditions := self._conditions(obj):
+            row["conditions"] = conditions
         if self._include == "Object":
             row["object"] = obj
         elif self._include != "None":

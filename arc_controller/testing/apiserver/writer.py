@@ -100,7 +100,7 @@ class Writer:
         if strategy.qualified_finalizers:
             problems += metadata.validate_builtin_finalizers(meta)
         _fail(resource, meta, problems + strategy.validate(obj))
-        call.warnings += strategy.warnings_on_create(obj)
+        call.warnings += strategy.warnings(obj, None)
         for admission in self.review:
             admission(attempt)
         name = meta["name"]
@@ -170,6 +170,8 @@ class Writer:
         self.fields.track(call, resource, obj, old.obj, subresource)
         if old.obj["metadata"].get("deletionTimestamp"):
             _take(meta, old.obj["metadata"], "deletionTimestamp")
+        if meta.get("deletionGracePeriodSeconds") is None:
+            _take(meta, old.obj["metadata"], "deletionGracePeriodSeconds")
         if subresource == "status":
             obj = self._only_status(resource, obj, old)
             meta = obj["metadata"]
@@ -188,7 +190,10 @@ class Writer:
             and strategy.spec_changed(obj, old.obj)
         ):
             meta["generation"] = int(meta.get("generation") or 0) + 1
-        problems = _metadata_problems(resource, meta)
+        problems: list[errors.FieldError] = []
+        if strategy.validates_metadata_again:
+            problems += metadata.name_problems(meta, strategy.validate_name)
+        problems += metadata.validate_metadata(meta)
         shared = {key: each for key, each in meta.items() if key != "finalizers"}
         problems += metadata.validate_metadata(shared)
         if strategy.validates_metadata_again:
@@ -203,6 +208,8 @@ class Writer:
         else:
             problems += strategy.validate_update(obj, old.obj)
         _fail(resource, meta, problems)
+        if not subresource:
+            call.warnings += strategy.warnings(obj, old.obj)
         for admission in self.review:
             admission(attempt)
         self.fields.settle(obj, old.obj)
@@ -442,8 +449,6 @@ def _carry_over(meta: Object, old: Object) -> None:
         meta["uid"] = old["uid"]
     for key in ("creationTimestamp", "generation"):
         _take(meta, old, key)
-    if meta.get("deletionGracePeriodSeconds") is None:
-        _take(meta, old, "deletionGracePeriodSeconds")
     for key in ("selfLink",):
         meta.pop(key, None)
     for key in [key for key, value in meta.items() if value is None]:
