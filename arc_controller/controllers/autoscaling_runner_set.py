@@ -45,6 +45,7 @@ from arc_controller.controllers.scale_set import (
     scale_set_id,
     validate,
 )
+from arc_controller.controllers.scale_set_departure import Departures
 from arc_controller.controllers.scale_set_registration import (
     Registration,
     is_recorded,
@@ -83,6 +84,7 @@ class AutoscalingRunnerSetReconciler:
         self._context = context
         self._client = context.client
         self._removal = Removal(context)
+        self._departures = Departures(context)
         self._unwritable = Unwritable()
         self._counted: TTLCache[NamespacedName, float] = TTLCache(
             4096, COUNTS_EVERY, timer=_loop_time
@@ -119,6 +121,8 @@ class AutoscalingRunnerSetReconciler:
         if runner_set is not None and self._is_parked(scale_set.obj, runner_set):
             return await self._park(scale_set, runner_set, listeners)
 
+        if runner_set is not None:
+            await self._departures.note(scale_set, runner_set)
         if not is_seen(scale_set.obj):
             show(scale_set, SetPhase.PENDING)
             self._ready(scale_set, False, "Pending", "the spec is new; bringing things up to date")
@@ -145,7 +149,9 @@ class AutoscalingRunnerSetReconciler:
         if not is_verified(scale_set.obj):
             # Only now: an edit of the spec shall not wait for a service that is not well.
             await self._register(scale_set)
-        return await self._report(scale_set, runner_set, listener)
+        again = await self._departures.settle(scale_set, listeners)
+        result = await self._report(scale_set, runner_set, listener)
+        return result if again is None else Result(requeue_after=result.requeue_after or again)
 
     # Row 2: the version. What a user wrote is never deleted for it.
 

@@ -43,7 +43,7 @@ from arc_controller.controllers.runner_template import (
     build_runner,
     runner_name,
 )
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
+from arc_controller.controllers.trouble import is_hopeless, trouble_of
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
@@ -130,7 +130,7 @@ class EphemeralRunnerSetReconciler:
             self._events.event(found, "Warning", trouble.reason, trouble.message)
             if not trouble.by_hand:
                 raise
-            return Result(requeue_after=REPAIRED_BY_HAND)
+            return Result(requeue_after=trouble.retry)
 
     async def _reconcile(self, runner_set: LazyCopy[EphemeralRunnerSet], memory: _Memory) -> Result:
         obj = runner_set.obj

@@ -25,6 +25,7 @@ from arc_controller.controllers.indexes import (
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.scale_set import scale_set_id
 from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
+from arc_controller.controllers.scale_set_departure import Departures
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.finalizers import missing_finalizers, remove_finalizers
@@ -83,6 +84,7 @@ class Removal:
             )
 
         for thing in protected(obj):
+        await Departures(self.context).abandon(obj)
             try:
                 await release(self.context.live, thing)
             except Forbidden as error:

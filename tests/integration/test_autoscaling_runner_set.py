@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from arc_controller.actions import ActionsClient, credentials_from_mapping
 from arc_controller.api.core import Role, RoleBinding, Secret, ServiceAccount
 from arc_controller.api.v1alpha1 import (
     Annotation,
@@ -16,10 +17,11 @@ from arc_controller.api.v1alpha1 import (
     Finalizer,
     Label,
 )
+from arc_controller.controllers.scale_set_departure import DEPARTED
 from arc_controller.runtime.errors import NotFound
 from arc_controller.runtime.objects import NamespacedName
-from arc_controller.testing.actions import Call
-from arc_controller.testing.loop import simulated
+from arc_controller.testing.actions import Call, InProcessTransport
+from arc_controller.testing.loop import now, simulated
 from tests.integration.scale_sets import (
     CONTROLLER,
     KEY,
@@ -48,6 +50,12 @@ KINDS: dict[str, Any] = {
     "ServiceAccount": ServiceAccount,
     "Secret": Secret,
 }
+
+
+def at_the_service(here: World) -> ActionsClient:
+    """Somebody else who may manage runners of `URL`."""
+    token = credentials_from_mapping({"github_token": "token-1"}, "the test")
+    return ActionsClient(URL, token, transport=InProcessTransport(here.service), now=now)
 
 
 async def installed(here: World, **spec: Any) -> None:
@@ -621,8 +629,90 @@ async def test_row_5_another_config_url_is_another_registration() -> None:
 
         await here.edit(githubConfigUrl=URL)
         await here.settle(20)
-        assert scale_set_id(await here.scale_set()) == old
+        assert scale_set_id(await here.scale_set()) != scale_set_id(obj)
         assert Label.REPOSITORY not in (await here.scale_set()).metadata.labels
+
+
+@simulated
+async def test_row_5_the_registration_at_a_config_url_that_was_left_is_removed() -> None:
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        await here.edit(githubConfigUrl=f"{URL}/app")
+        await here.settle(60)
+        assert list(here.service.scale_sets) == [scale_set_id(await here.scale_set())] != [old]
+        assert DEPARTED not in (await here.scale_set()).metadata.annotations
+        assert ("AutoscalingRunnerSet", "DepartedScaleSetRemoved") in await here.events()
+
+
+@simulated
+async def test_row_5_a_registration_that_was_left_waits_for_its_runners_also_across_a_restart() -> (
+    None
+):
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        async with at_the_service(here) as client:
+            busy = await client.generate_jit_config(old, "linux-runner-busy", "")
+            await here.edit(githubConfigUrl=f"{URL}/app")
+            await here.settle(120)
+            assert (await here.condition("Ready")).status == "True"
+            assert old in here.service.scale_sets
+            await here.restart_manager()
+            await here.settle(120)
+            assert old in here.service.scale_sets
+            await client.remove_runner(busy.runner.id)
+        await here.settle(60)
+        assert list(here.service.scale_sets) == [scale_set_id(await here.scale_set())]
+
+
+@simulated
+async def test_row_5_a_registration_that_cannot_be_removed_where_it_was_left_blocks_nothing() -> (
+    None
+):
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        here.secret("other", github_token="token-2")
+        await here.admin.delete(Secret, NamespacedName(RUNNERS, "github"))
+        await here.settle(60)
+        await here.edit(githubConfigUrl=f"{URL}/app", githubConfigSecret="other")
+        await here.settle(60)
+        assert (await here.condition("Ready")).status == "True"
+        await here.settle(900)
+        assert old in here.service.scale_sets
+        assert DEPARTED not in (await here.scale_set()).metadata.annotations
+        assert ("AutoscalingRunnerSet", "ScaleSetLeftBehind") in await here.events()
+
+
+@simulated
+async def test_row_5_going_back_to_a_config_url_that_was_left_keeps_its_registration() -> None:
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        async with at_the_service(here) as client:
+            await client.generate_jit_config(old, "linux-runner-busy", "")
+            await here.edit(githubConfigUrl=f"{URL}/app")
+            await here.settle(60)
+            await here.edit(githubConfigUrl=URL)
+            await here.settle(120)
+        assert scale_set_id(await here.scale_set()) == old
+        assert list(here.service.scale_sets) == [old]
+
+
+@simulated
+async def test_row_1_what_was_left_at_another_config_url_goes_with_the_scale_set() -> None:
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        async with at_the_service(here) as client:
+            busy = await client.generate_jit_config(old, "linux-runner-busy", "")
+            await here.edit(githubConfigUrl=f"{URL}/app")
+            await here.settle(70)
+            await client.remove_runner(busy.runner.id)
+        await here.admin.delete(AutoscalingRunnerSet, KEY)
+        await here.settle(120)
+        assert list(here.service.scale_sets) == []
 
 
 @simulated
