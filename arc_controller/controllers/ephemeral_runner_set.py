@@ -24,6 +24,7 @@ from arc_controller.api.v1alpha1 import (
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.controllers.expectations import Expectations, Request
 from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.orphans import remaining_runners
 from arc_controller.controllers.revision import (
     patch_applied_actionable_revision_status,
     patch_finished_runner_cleanup_status,

@@ -35,9 +35,21 @@ def runner_name(runner_set: EphemeralRunnerSet, random: Random) -> str:
 
     Chosen here and not by the server, so that a creation that got no answer can be looked up.
     """
-    suffix = "".join(random.choices(_ALPHABET, k=_SUFFIX_LENGTH))
+    return _prefix(runner_set) + "".join(random.choices(_ALPHABET, k=_SUFFIX_LENGTH))
+
+
+def is_runner_name(runner_set: EphemeralRunnerSet, name: str) -> bool:
+    """Whether `runner_name` gives names like this one for the set."""
+    prefix = _prefix(runner_set)
+    suffix = name.removeprefix(prefix)
+    return (
+        name.startswith(prefix) and len(suffix) == _SUFFIX_LENGTH and set(suffix) <= set(_ALPHABET)
+    )
+
+
+def _prefix(runner_set: EphemeralRunnerSet) -> str:
     room = MAX_NAME - len(_INFIX) - _SUFFIX_LENGTH
-    return f"{runner_set.metadata.name[:room].rstrip('-.')}{_INFIX}{suffix}"
+    return f"{runner_set.metadata.name[:room].rstrip('-.')}{_INFIX}"
 
 
 def build_runner(

@@ -23,9 +23,10 @@ from arc_controller.controllers.indexes import (
     registration_of,
 )
 from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.orphans import adopt_runner_set
 from arc_controller.controllers.scale_set import scale_set_id
-from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
 from arc_controller.controllers.scale_set_departure import Departures
+from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.finalizers import missing_finalizers, remove_finalizers
@@ -60,7 +61,7 @@ class Removal:
         for runner_set in runner_sets:
             if not runner_set.is_being_deleted:
                 await client.delete(EphemeralRunnerSet, runner_set.key, uid=runner_set.uid)
-        if runner_sets:
+        if runner_sets or await adopt_runner_set(client, obj):
             return await self._wait(scale_set, "runners that hold a job to finish, others to stop")
 
         try:
@@ -83,8 +84,8 @@ class Removal:
                 f"scale set {scale_set_id(obj)} stays at the service: {trouble.message}",
             )
 
-        for thing in protected(obj):
         await Departures(self.context).abandon(obj)
+        for thing in protected(obj):
             try:
                 await release(self.context.live, thing)
             except Forbidden as error:
