@@ -1,6 +1,16 @@
 """Scenarios, written once and run on both API servers: see `tests.scenarios.stage`."""
 
-from tests.scenarios import changes, deletions, jobs, listeners, networks, pods, processes
+from tests.scenarios import (
+    changes,
+    deletions,
+    jobs,
+    listeners,
+    networks,
+    pods,
+    processes,
+    specs,
+    vaults,
+)
 from tests.scenarios.stage import SCENARIOS
 
 __all__ = [
@@ -12,4 +22,6 @@ __all__ = [
     "networks",
     "pods",
     "processes",
+    "specs",
+    "vaults",
 ]

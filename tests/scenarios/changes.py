@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from arc_controller.api.core import Pod, Role, RoleBinding, Secret, ServiceAccount
@@ -13,9 +14,9 @@ from arc_controller.api.v1alpha1 import (
 )
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.listener import parse_config
-from arc_controller.runtime.objects import KubeObject, NamespacedName
+from arc_controller.runtime.objects import KubeObject, NamespacedName, find_condition
 from arc_controller.testing.cluster import CREDENTIALS, Cluster, scale_set
-from tests.scenarios.permissions import CONTROLLER_NAMESPACE
+from tests.scenarios.permissions import CONTROLLER_NAMESPACE, MANAGER
 from tests.scenarios.pods import template
 from tests.scenarios.stage import Stage, clean_up, eventually, scenario
 
@@ -255,6 +256,7 @@ async def what_somebody_changed_or_deleted_is_put_right(stage: Stage) -> None:
         spec = await repaired(f"{ours}/ephemeralrunnersets/linux", "spec", unlike=wrong["spec"])
         assert spec["ephemeralRunnerSpec"]["githubConfigSecret"] == CREDENTIALS
 
+        await cluster.until(runners=1)
         (runner,) = cluster.runners
         await cluster.delete(EphemeralRunner, runner.metadata.name)
         await cluster.until(
@@ -326,3 +328,150 @@ async def secrets_that_somebody_changed_are_right_again_after_a_restart(stage: S
             await eventually(repaired, f"{path} is right again")
         await cluster.until(lambda: len(cluster.service.scale_set().idle) == 1, listeners=1)
         await clean_up(cluster)
+
+
+@scenario
+async def changed_metadata_reaches_what_exists_and_never_overrides_ours(stage: Stage) -> None:
+    ours = {"actions.github.com/scale-set-name": "stolen", "app.kubernetes.io/part-of": "stolen"}
+    change = {"labels": {"tier": "gold", **ours}, "annotations": {"why": "because"}}
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}"
+    group = "/apis/actions.github.com/v1alpha1/namespaces"
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", min_runners=1, max_runners=2)
+        await cluster.until(lambda: len(cluster.service.scale_set().idle) == 1, listeners=1)
+        (before,) = cluster.runners
+        parts = (
+            "listenerServiceAccountMetadata",
+            "listenerRoleMetadata",
+            "listenerRoleBindingMetadata",
+            "listenerConfigSecretMetadata",
+            "ephemeralRunnerSetMetadata",
+            "ephemeralRunnerMetadata",
+            "ephemeralRunnerConfigSecretMetadata",
+            "autoscalingListener",
+        )
+        await cluster.patch(AutoscalingRunnerSet, "linux", {"spec": dict.fromkeys(parts, change)})
+        # What runners are made from is another revision of them; all else is changed in place.
+        await cluster.until(
+            lambda: (
+                len(cluster.service.scale_set().idle) == 1
+                and [each.uid for each in cluster.runners] not in ([], [before.uid])
+            ),
+            listeners=1,
+            runners=1,
+        )
+        (runner,) = (each.metadata.name for each in cluster.runners)
+        name = the_listener(cluster).metadata.name
+        for path in (
+            f"{CORE}/serviceaccounts/{name}",
+            f"{CORE}/secrets/{name}-config",
+            f"{rbac}/roles/{name}",
+            f"{rbac}/rolebindings/{name}",
+            f"{group}/{stage.namespace}/ephemeralrunnersets/linux",
+            f"{group}/{stage.namespace}/ephemeralrunners/{runner}",
+            f"/api/v1/namespaces/{stage.namespace}/secrets/{runner}",
+            f"{group}/{CONTROLLER_NAMESPACE}/autoscalinglisteners/{name}",
+        ):
+
+            async def changed(path: str = path) -> bool:
+                status, found = await stage.ask("GET", path)
+                if status != 200:
+                    return False
+                labels = found["metadata"].get("labels", {})
+                assert labels.get("actions.github.com/scale-set-name") in (None, "linux"), path
+                assert labels.get("app.kubernetes.io/part-of") != "stolen", path
+                annotations = found["metadata"].get("annotations", {})
+                return (labels.get("tier"), annotations.get("why")) == ("gold", "because")
+
+            await eventually(changed, f"{path} has the metadata")
+        await clean_up(cluster)
+
+
+@scenario
+async def what_the_server_fills_in_is_not_taken_for_a_change(stage: Stage) -> None:
+    probe = {"exec": {"command": ["true"]}}
+    variable = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    volumes = [
+        {"name": "work", "emptyDir": {}},
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+    ]
+    mounts = [{"name": "work", "mountPath": "/work"}]
+    runner = {
+        **template(env=[variable], volumeMounts=mounts, livenessProbe=probe)["spec"],
+        "volumes": volumes,
+        "initContainers": [{"name": "init", "image": "init", "ports": [{"containerPort": 80}]}],
+    }
+    listener = {
+        "name": "listener",
+        "env": [variable],
+        "volumeMounts": mounts,
+        "ports": [{"containerPort": 9}],
+        "resources": {"requests": {"cpu": "1000m", "memory": "1024Mi"}},
+    }
+    sidecar = {"name": "sidecar", "image": "sidecar", "livenessProbe": probe}
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set(
+            "linux",
+            min_runners=1,
+            max_runners=5,
+            template={"spec": runner},
+            listener_template={"spec": {"containers": [listener, sidecar], "volumes": volumes}},
+            listener_metrics={"counters": {"gha_started_jobs_total": {"labels": ["name"]}}},
+            proxy={"https": {"url": "http://proxy.test:3128"}},
+        )
+        await cluster.until(
+            lambda: (
+                cluster.runners
+                and cluster.runners[0].status.ready
+                and scale_set_of(cluster).status.current_runners == 1
+            ),
+            listeners=1,
+            runners=1,
+        )
+        await cluster.restart_manager()
+        before = len(stage.server.requests())
+
+        async def looked() -> bool:
+            """At the secrets, which it does last and only when it does everything."""
+            return any(
+                (event.username, event.verb, event.resource) == (MANAGER, "get", "secrets")
+                for event in stage.server.requests()[before:]
+            )
+
+        await eventually(looked, "the manager is back")
+        await asyncio.sleep(5)
+        written = [
+            f"{event.verb} {event.resource} {event.name}"
+            for event in stage.server.requests()[before:]
+            if event.username == MANAGER
+            and event.verb not in ("get", "list", "watch")
+            and event.resource not in ("leases", "events")
+        ]
+        assert written == []
+        await clean_up(cluster)
+
+
+@scenario
+async def a_namespace_without_permissions_is_told_and_works_once_it_has_them(
+    stage: Stage,
+) -> None:
+    """As where the role binding comes a minute late: the manager may not even grant what it needs
+    to grant."""
+    namespace = await stage.more_runners_without_permissions()
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", namespace=namespace, min_runners=1, max_runners=5)
+
+        def ready() -> str:
+            scale_set = cluster.get(AutoscalingRunnerSet, "linux", namespace)
+            found = find_condition(scale_set.status.conditions if scale_set else [], "Ready")
+            return found.message if found and found.status == "False" else ""
+
+        await cluster.until(lambda: "forbidden" in ready())
+        await stage.permit(namespace)
+        await cluster.until(
+            lambda: len(cluster.service.scale_set().idle) == 1, listeners=1, within=120
+        )
+        cluster.queue_jobs(1, duration=0.5)
+        await cluster.until(completed=1, running=0)
+        await cluster.delete(AutoscalingRunnerSet, "linux", namespace=namespace)
+        await cluster.until_gone(within=60)

@@ -1,9 +1,8 @@
-"""The shipped permissions of ``config/rbac``, given to each namespace as kustomize does."""
+"""The shipped permissions: those of ``config/rbac``, or what the charts make of some values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,23 @@ class Role:
     rules: Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class Permissions:
+    """What one way to install the manager gives it.
+
+    `controller` is created once, `runners` makes what each namespace of runners gets. With
+    `single_namespace` the manager is told to look after that one only.
+    """
+
+    controller: Sequence[Manifest]
+    runners: Callable[[str], Sequence[Manifest]]
+    single_namespace: bool = False
+
+    def roles(self) -> list[Role]:
+        manifests = [*self.controller, *self.runners("runners")]
+        return [_role(each) for each in manifests if each["kind"] in ("Role", "ClusterRole")]
+
+
 def controller_manifests() -> list[Manifest]:
     """What ``kubectl apply -k config/rbac`` creates: the manager's account and its permissions."""
     return _resources(RBAC)
@@ -37,24 +53,25 @@ def controller_manifests() -> list[Manifest]:
 
 def runner_manifests(namespace: str) -> list[Manifest]:
     """What ``config/rbac/runner_namespace`` creates, with ``namespace:`` set."""
-    manifests = deepcopy(_resources(RBAC / "runner_namespace"))
-    for manifest in manifests:
-        manifest["metadata"]["namespace"] = namespace
-    return manifests
+    return [in_namespace(each, namespace) for each in _resources(RBAC / "runner_namespace")]
 
 
-def shipped_roles() -> list[Role]:
-    return [
-        *_roles(controller_manifests(), "controller"),
-        *_roles(runner_manifests("runners"), "runners"),
-    ]
+def in_namespace(manifest: Manifest, namespace: str) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
-def _roles(manifests: Sequence[Manifest], scope: str) -> Iterator[Role]:
-    for manifest in manifests:
-        if manifest["kind"] in ("Role", "ClusterRole"):
-            where = "cluster" if manifest["kind"] == "ClusterRole" else scope
-            yield Role(manifest["metadata"]["name"], where, manifest["rules"])
+def shipped() -> Permissions:
+    """Those of ``config/rbac``."""
+    return Permissions(controller_manifests(), runner_manifests)
+
+
+def _role(manifest: Manifest) -> Role:
+    if manifest["kind"] == "ClusterRole":
+        scope = "cluster"
+    else:
+        inside = manifest["metadata"]["namespace"] == CONTROLLER_NAMESPACE
+        scope = "controller" if inside else "runners"
+    return Role(manifest["metadata"]["name"], scope, manifest["rules"])
 
 
 def _resources(folder: Path) -> list[Manifest]:

@@ -8,7 +8,7 @@ from arc_controller.api.v1alpha1 import AutoscalingRunnerSet, EphemeralRunner, E
 from arc_controller.runtime.objects import find_condition
 from arc_controller.testing.cluster import Cluster
 from arc_controller.testing.kubelet import Disruption, DisruptionKind, PodBehaviour
-from tests.scenarios.stage import Stage, clean_up, scenario
+from tests.scenarios.stage import Stage, clean_up, eventually, scenario
 
 UNMOUNTABLE = {"name": "nowhere", "mountPath": "/nowhere"}
 
@@ -93,6 +93,67 @@ async def a_pod_that_is_invalid_fails_its_runner_until_the_template_is_repaired(
             AutoscalingRunnerSet, "linux", {"spec": {"template": template(volumeMounts=[])}}
         )
         await cluster.until(completed=1, runners=0, registrations=0)
+        await clean_up(cluster)
+
+
+@scenario
+async def a_pod_that_admission_refuses_fails_its_runner_until_the_template_complies(
+    stage: Stage,
+) -> None:
+    complies = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    async with stage.cluster() as cluster:
+        await stage.restrict_pods()
+        await cluster.add_scale_set("linux", max_runners=5)
+        await cluster.until(listeners=1)
+        cluster.queue_jobs(1, duration=1)
+        await cluster.until(lambda: cluster.runners and only_runner(cluster).status.phase)
+        failed = only_runner(cluster)
+        assert (failed.status.phase, failed.status.reason) == ("Failed", "InvalidPod")
+        assert "violates PodSecurity" in failed.status.message
+        await cluster.until(registrations=0, pods=0)
+        await cluster.patch(
+            AutoscalingRunnerSet,
+            "linux",
+            {"spec": {"template": template(securityContext=complies)}},
+        )
+        await cluster.until(completed=1, runners=0, registrations=0)
+        await clean_up(cluster)
+
+
+@scenario
+async def a_pod_deleted_by_hand_comes_again_unless_it_held_a_job(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", min_runners=1, max_runners=5)
+        await cluster.until(lambda: len(cluster.service.scale_set().idle) == 1, listeners=1)
+        runner = only_runner(cluster)
+        path = f"/api/v1/namespaces/{stage.namespace}/pods/{runner.metadata.name}"
+        for options in ({}, {"gracePeriodSeconds": 0}):
+            _, old = await stage.ask("GET", path)
+            await stage.ask("DELETE", path, options)
+
+            async def another(old: Any = old) -> bool:
+                status, found = await stage.ask("GET", path)
+                return status == 200 and found["metadata"]["uid"] != old["metadata"]["uid"]
+
+            await eventually(another, "the runner has another pod")
+            await cluster.until(lambda: len(cluster.service.scale_set().idle) == 1, runners=1)
+        assert only_runner(cluster).uid == runner.uid
+        assert only_runner(cluster).status.failures == {}
+
+        (job,) = cluster.queue_jobs(1, duration=600)
+        await cluster.until(running=1, runners=2)
+        (busy,) = (each.metadata.name for each in cluster.runners if each.status.has_job)
+        await stage.ask("DELETE", f"/api/v1/namespaces/{stage.namespace}/pods/{busy}")
+        await cluster.until(
+            lambda: job.is_over and busy not in {each.metadata.name for each in cluster.runners},
+            runners=1,
+            registrations=1,
+        )
         await clean_up(cluster)
 
 

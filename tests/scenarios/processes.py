@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from arc_controller.cli.demo_manager import ManagerProcess
+from arc_controller.cli.demo_manager import COMMAND, ManagerProcess
 from arc_controller.runtime.leader import LeaderElection
 from arc_controller.runtime.manager import ManagerOptions
 from arc_controller.testing.actions import HttpActionsService, JobState
@@ -29,10 +29,21 @@ QUICK_ELECTION = LeaderElection(
 class ProcessHandle:
     """`arc_controller.testing.managers.AnyManager`, the process ``manager``."""
 
-    def __init__(self, name: str, kubeconfig: Path, folder: Path, flags: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kubeconfig: Path,
+        folder: Path,
+        flags: tuple[str, ...],
+        environ: Mapping[str, str],
+    ) -> None:
         self.name = name
         self._process = ManagerProcess(
-            kubeconfig, folder / f"{name}.log", CONTROLLER_NAMESPACE, flags=FLAGS + flags
+            kubeconfig,
+            folder / f"{name}.log",
+            CONTROLLER_NAMESPACE,
+            command=("env", *(f"{key}={value}" for key, value in environ.items()), *COMMAND),
+            flags=FLAGS + flags,
         )
         self._starting: asyncio.Task[None] | None = None
 
@@ -73,9 +84,15 @@ class ProcessHandle:
 
 @asynccontextmanager
 async def processes(
-    stage: Stage, *, managers: int = 1, flags: tuple[str, ...] = ()
+    stage: Stage,
+    *,
+    managers: int = 1,
+    flags: tuple[str, ...] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[Cluster, str]]:
-    """A cluster whose managers and listeners are processes, and the URL of its service."""
+    """A cluster whose managers and listeners are processes, and the URL of its service.
+
+    ``flags`` and ``environ`` are added to the managers' own."""
     service = hasty_service()
     access = stage.server.access
     async with HttpActionsService(service) as http:
@@ -85,7 +102,9 @@ async def processes(
             kubeconfig.touch(mode=0o600)
             kubeconfig.write_text(json.dumps(access.manager_kubeconfig()))
             handles = [
-                ProcessHandle(f"manager-{number}", kubeconfig, folder, flags)
+                ProcessHandle(
+                    f"manager-{number}", kubeconfig, folder, flags + stage.flags, environ or {}
+                )
                 for number in range(managers)
             ]
             async with stage.cluster(

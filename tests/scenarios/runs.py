@@ -7,7 +7,7 @@ servers are lent to one scenario after another.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import chain, count
 from types import TracebackType
@@ -69,10 +69,16 @@ class Servers:
 
 
 class Runs:
-    """The scenarios that this session of pytest selected in one file, running until the block
-    ends."""
+    """Those of ``scenarios`` that this session of pytest selected in one file, running until the
+    block ends."""
 
-    def __init__(self, request: pytest.FixtureRequest, servers: Servers) -> None:
+    def __init__(
+        self,
+        request: pytest.FixtureRequest,
+        servers: Servers,
+        scenarios: Sequence[Scenario] = SCENARIOS,
+    ) -> None:
+        self._scenarios = scenarios
         selected = [item for item in request.session.items if item.path == request.path]
         calls = [call for item in selected if (call := getattr(item, "callspec", None))]
         self._wanted: list[Scenario] = [call.params["scenario"] for call in calls]
@@ -118,5 +124,5 @@ class Runs:
 
     def _skip_unless_all_ended(self) -> None:
         ended = [task for task in self._tasks.values() if task.done() and not task.cancelled()]
-        if len(ended) < len(SCENARIOS) or any(task.exception() for task in ended):
+        if len(ended) < len(self._scenarios) or any(task.exception() for task in ended):
             pytest.skip("not all scenarios were run to their end")

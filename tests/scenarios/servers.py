@@ -13,35 +13,42 @@ import msgspec
 
 from arc_controller.api.crd import custom_resource_definitions
 from arc_controller.testing.apiserver import ADMIN, ApiServer, HttpApiServer, RequestRecord
+from arc_controller.testing.apiserver.errors import forbidden
 from arc_controller.testing.apiserver.messages import service_account_user
+from arc_controller.testing.apiserver.writer import Attempt
 from arc_controller.testing.envtest import AuditEvent, Envtest
 from arc_controller.testing.httpaccess import HttpAccess
 from tests.scenarios.permissions import (
     CONTROLLER_NAMESPACE,
     MANAGER_ACCOUNT,
-    controller_manifests,
-    runner_manifests,
+    Permissions,
+    shipped,
 )
 
 SCHEMAS = custom_resource_definitions
 AFTER_RESTART = timedelta(seconds=10)
+RESTRICTED = 'violates PodSecurity "restricted:latest"'
 
 
 class Server(Protocol):
     """An API server with our CRDs, the controller's namespace and the manager's permissions.
 
-    `doomed` are namespaces that a scenario deleted, and with them the permissions there.
+    `unjudged` are namespaces that lack the permissions on purpose, or lost them by being deleted.
     """
 
     access: HttpAccess
+    permissions: Permissions
     is_real: bool
-    doomed: set[str]
+    unjudged: set[str]
 
     def requests(self) -> list[AuditEvent]:
         """Every request that it was sent, oldest first."""
 
     async def restart(self) -> None:
         """Break every connection and watch; the state stays."""
+
+    async def restrict_pods(self, namespace: str) -> None:
+        """From now on admission refuses pods that do not say they will not run as root."""
 
     def is_starting(self, event: AuditEvent) -> bool:
         """Whether the request came while the server had just been restarted: until it has read the
@@ -51,11 +58,14 @@ class Server(Protocol):
 class EmbeddedServer:
     is_real = False
 
-    def __init__(self, api: ApiServer, http: HttpApiServer, access: HttpAccess) -> None:
+    def __init__(
+        self, api: ApiServer, http: HttpApiServer, access: HttpAccess, permissions: Permissions
+    ) -> None:
         self.api = api
         self.http = http
         self.access = access
-        self.doomed: set[str] = set()
+        self.permissions = permissions
+        self.unjudged: set[str] = set()
 
     def requests(self) -> list[AuditEvent]:
         return [_audited(number, record) for number, record in enumerate(self.api.request_log)]
@@ -64,6 +74,18 @@ class EmbeddedServer:
         await self.http.stop()
         await self.http.start()
 
+    async def restrict_pods(self, namespace: str) -> None:
+        def admit(attempt: Attempt) -> None:
+            meta = attempt.obj["metadata"]
+            if attempt.resource.storage_key != "pods" or meta["namespace"] != namespace:
+                return
+            for container in attempt.obj["spec"]["containers"]:
+                if not (container.get("securityContext") or {}).get("runAsNonRoot"):
+                    why = f"{RESTRICTED}: runAsNonRoot != true"
+                    raise forbidden("", "pods", meta["name"], why)
+
+        self.api.writer.review.append(admit)
+
     def is_starting(self, event: AuditEvent) -> bool:
         return False
 
@@ -71,10 +93,11 @@ class EmbeddedServer:
 class RealServer:
     is_real = True
 
-    def __init__(self, env: Envtest, access: HttpAccess) -> None:
+    def __init__(self, env: Envtest, access: HttpAccess, permissions: Permissions) -> None:
         self.env = env
         self.access = access
-        self.doomed: set[str] = set()
+        self.permissions = permissions
+        self.unjudged: set[str] = set()
         self._restarts: list[tuple[str, str]] = []
 
     def requests(self) -> list[AuditEvent]:
@@ -85,12 +108,18 @@ class RealServer:
         await self.env.restart_api_server(kill=True)
         self._restarts.append((_stamp(begin), _stamp(datetime.now(UTC) + AFTER_RESTART)))
 
+    async def restrict_pods(self, namespace: str) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        path = f"/api/v1/namespaces/{namespace}"
+        await ask(self.access, "PATCH", path, {"metadata": {"labels": labels}})
+
     def is_starting(self, event: AuditEvent) -> bool:
         return any(begin <= event.received <= end for begin, end in self._restarts)
 
 
 @asynccontextmanager
-async def embedded_server() -> AsyncIterator[EmbeddedServer]:
+async def embedded_server(permissions: Permissions | None = None) -> AsyncIterator[EmbeddedServer]:
+    permissions = permissions or shipped()
     api = ApiServer(
         crds=SCHEMAS(),
         authorization=True,
@@ -103,13 +132,14 @@ async def embedded_server() -> AsyncIterator[EmbeddedServer]:
         access = HttpAccess(
             http.url, admin_token=http.token(ADMIN), manager_token=http.token(manager)
         )
-        await _install(access)
-        yield EmbeddedServer(api, http, access)
+        await _install(access, permissions)
+        yield EmbeddedServer(api, http, access, permissions)
     await api.aclose()
 
 
 @asynccontextmanager
-async def real_server() -> AsyncIterator[RealServer]:
+async def real_server(permissions: Permissions | None = None) -> AsyncIterator[RealServer]:
+    permissions = permissions or shipped()
     async with Envtest(SCHEMAS(), controller_manager=True, audit=True) as env:
         manager = await env.service_account(CONTROLLER_NAMESPACE, MANAGER_ACCOUNT)
         access = HttpAccess(
@@ -118,14 +148,17 @@ async def real_server() -> AsyncIterator[RealServer]:
             manager_token=manager.token,
             ca_pem=env.admin.ca_pem,
         )
-        await _install(access)
-        yield RealServer(env, access)
+        await _install(access, permissions)
+        yield RealServer(env, access, permissions)
 
 
-async def prepare_runner_namespace(access: HttpAccess, namespace: str) -> None:
-    """Make a namespace for runners with what the manager may do there."""
-    await _make_namespace(access, namespace)
-    await create(access, *runner_manifests(namespace))
+async def make_namespace(access: HttpAccess, name: str) -> None:
+    """A namespace, with the default account that pods without another one run as."""
+    await create(access, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    async with asyncio.timeout(30):
+        while (await ask(access, "GET", account))[0] != 200:
+            await asyncio.sleep(0.05)
 
 
 async def create(access: HttpAccess, *manifests: Mapping[str, Any]) -> None:
@@ -160,18 +193,9 @@ def collection_path(manifest: Mapping[str, Any]) -> str:
     return f"{root}/{manifest['kind'].lower()}s"
 
 
-async def _install(access: HttpAccess) -> None:
-    await _make_namespace(access, CONTROLLER_NAMESPACE)
-    await create(access, *controller_manifests())
-
-
-async def _make_namespace(access: HttpAccess, name: str) -> None:
-    """A namespace, with the default account that pods without another one run as."""
-    await create(access, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    async with asyncio.timeout(30):
-        while (await ask(access, "GET", account))[0] != 200:
-            await asyncio.sleep(0.05)
+async def _install(access: HttpAccess, permissions: Permissions) -> None:
+    await make_namespace(access, CONTROLLER_NAMESPACE)
+    await create(access, *permissions.controller)
 
 
 def _stamp(time: datetime) -> str:

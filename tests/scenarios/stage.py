@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from arc_controller.api.v1alpha1 import AutoscalingRunnerSet
@@ -14,7 +15,7 @@ from arc_controller.runtime.manager import ManagerOptions
 from arc_controller.testing.actions import FakeActionsService
 from arc_controller.testing.cluster import Cluster
 from tests.scenarios.permissions import CONTROLLER_NAMESPACE, LEASE
-from tests.scenarios.servers import Server, ask, collection_path, prepare_runner_namespace
+from tests.scenarios.servers import Server, ask, collection_path, create, make_namespace
 
 Scenario = Callable[["Stage"], Awaitable[None]]
 
@@ -49,14 +50,33 @@ class Stage:
         self.namespaces = [self.namespace]
 
     async def prepare(self) -> None:
-        await prepare_runner_namespace(self.server.access, self.namespace)
+        await make_namespace(self.server.access, self.namespace)
+        await self.permit(self.namespace)
 
     async def more_runners(self) -> str:
         """Another namespace for runners, with the manager's permissions."""
-        name = f"{self.namespace}-{len(self.namespaces)}"
-        await prepare_runner_namespace(self.server.access, name)
-        self.namespaces.append(name)
+        name = await self._more()
+        await self.permit(name)
         return name
+
+    async def more_runners_without_permissions(self) -> str:
+        """Another one where the manager may do nothing yet: what it is refused is not judged."""
+        name = await self._more()
+        self.server.unjudged.add(name)
+        return name
+
+    async def permit(self, namespace: str) -> None:
+        """Give the manager what it may do in a namespace of runners."""
+        await create(self.server.access, *self.server.permissions.runners(namespace))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the command line of a manager here must say."""
+        return tuple(f"--watch-single-namespace={each}" for each in self._watched)
+
+    @property
+    def _watched(self) -> tuple[str, ...]:
+        return (self.namespace,) if self.server.permissions.single_namespace else ()
 
     @asynccontextmanager
     async def cluster(self, **options: Any) -> AsyncIterator[Cluster]:
@@ -64,7 +84,7 @@ class Stage:
 
         It must be clean at the end, as `clean_up` leaves it.
         """
-        given = {
+        given: dict[str, Any] = {
             "api": self.server.access,
             "namespaces": (CONTROLLER_NAMESPACE, self.namespace),
             "config": ControllerConfig(namespace=CONTROLLER_NAMESPACE, image="arc-controller:test"),
@@ -72,6 +92,7 @@ class Stage:
             "service": hasty_service(),
             **options,
         }
+        given["config"] = replace(given["config"], watch_namespaces=self._watched)
         async with Cluster(**given) as cluster:
             yield cluster
 
@@ -101,10 +122,23 @@ class Stage:
 
         await eventually(counts, f"quota {name} counts")
 
+    async def restrict_pods(self) -> None:
+        """Admission refuses pods, but those that promise not to run as root; returns when it does.
+
+        On a real server it is the standard ``restricted`` of pod security."""
+        await self.server.restrict_pods(self.namespace)
+        pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+
+        async def refused() -> bool:
+            path = f"/api/v1/namespaces/{self.namespace}/pods?dryRun=All"
+            return (await self.ask("POST", path, pod))[0] == 403
+
+        await eventually(refused, "pods are refused")
+
     async def delete_namespace(self) -> None:
         """Delete the runners' namespace: what happens there from now on is not judged."""
         await self.ask("DELETE", f"/api/v1/namespaces/{self.namespace}")
-        self.server.doomed.add(self.namespace)
+        self.server.unjudged.add(self.namespace)
 
     async def strike(self) -> list[str]:
         """Clear the stage by force. Returns what a scenario left behind, if it did."""
@@ -117,6 +151,12 @@ class Stage:
         for namespace in self.namespaces:
             await self.ask("DELETE", f"/api/v1/namespaces/{namespace}")
         return left
+
+    async def _more(self) -> str:
+        name = f"{self.namespace}-{len(self.namespaces)}"
+        await make_namespace(self.server.access, name)
+        self.namespaces.append(name)
+        return name
 
     async def _left(self) -> AsyncIterator[str]:
         for collection in _OURS:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from arc_controller.testing.envtest import AuditEvent, unused_rules
 from arc_controller.testing.envtest.audit import each_rule
-from tests.scenarios.permissions import CONTROLLER_NAMESPACE, MANAGER, Role, shipped_roles
+from tests.scenarios.permissions import CONTROLLER_NAMESPACE, MANAGER, Role
 from tests.scenarios.servers import Server
 
 ACCOUNTS = f"system:serviceaccount:{CONTROLLER_NAMESPACE}:"
@@ -31,13 +31,13 @@ def refusals(server: Server) -> list[str]:
         for event in _ours([server])
         if event.code == 403
         and not (event.allowed and (event.verb, event.resource) == ("create", "pods"))
-        and event.namespace not in server.doomed
+        and event.namespace not in server.unjudged
         and not server.is_starting(event)
     ]
 
 
-def unused(servers: Iterable[Server]) -> list[str]:
-    """What ``config/rbac`` grants and no scenario needed.
+def unused(servers: Sequence[Server]) -> list[str]:
+    """What is granted (on all of them the same) and no scenario needed.
 
     The manager needs what it grants to listeners: nobody may grant more than they have. And nobody
     requests ``update`` on ``…/finalizers``: admission asks about it, on some clusters; see
@@ -47,7 +47,7 @@ def unused(servers: Iterable[Server]) -> list[str]:
     granted = {f"{rule.verb} {rule.resource}" for rule in each_rule(LISTENER_RULES)}
     return [
         f"{role.name}: {rule}"
-        for role in shipped_roles()
+        for role in servers[0].permissions.roles()
         for rule in unused_rules(role.rules, _within(role, events))
         if not (rule.verb == "update" and rule.resource.endswith("/finalizers"))
         and f"{rule.verb} {rule.resource}" not in granted
