@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import structlog
+from cachetools import TTLCache
 
 from arc_controller.actions import ActionsError, JobStillRunning
 from arc_controller.api.core import Pod, Secret
-from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer
-from arc_controller.controllers.context import Events
+from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer, Phase
 from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.runner_conditions import RunnerConditions
 from arc_controller.controllers.runner_departures import JOB_STILL_RUNNING_RETRY, Departures
 from arc_controller.controllers.runner_fanout import each, raise_first
 from arc_controller.controllers.runner_pod import RUNNER_POD_LABEL, uses_container_hooks
@@ -27,20 +29,29 @@ from arc_controller.runtime.ownership import is_controlled_by
 
 log = structlog.get_logger(__name__)
 
+REMEMBERED: Final = 10_000
+
 FINALIZERS: Final = (Finalizer.EPHEMERAL_RUNNER, Finalizer.RUNNER_REGISTRATION)
 
 
 class RunnerEnd:
-    """Rows 1 and 2 of the table. Every step may be repeated."""
+    """Rows 1 and 2 of the table, and the ways that lead there. Every step may be repeated."""
 
     def __init__(
-        self, client: Client, api_reader: Reader, registrar: Registrar, events: Events, now: Now
+        self,
+        client: Client,
+        api_reader: Reader,
+        registrar: Registrar,
+        conditions: RunnerConditions,
+        *,
+        now: Now,
     ) -> None:
         self._client = client
         self._api_reader = api_reader
         self._registrar = registrar
         self.departures = Departures(registrar)
-        self._events = events
+        self._deleted: TTLCache[str, None] = TTLCache(REMEMBERED, 60.0, timer=_loop_time)
+        self._conditions = conditions
         self._now = now
 
     async def finalize(self, runner: LazyCopy[EphemeralRunner]) -> Result:
@@ -53,7 +64,7 @@ class RunnerEnd:
             if _may_be_registered(obj):
                 await self._registrar.unregister(obj)
         except JobStillRunning:
-            self._events.event(
+            self._conditions.tell(
                 obj,
                 "Normal",
                 "JobStillRunning",
@@ -64,7 +75,7 @@ class RunnerEnd:
             if not is_hopeless(error, obj, self._now()):
                 return self._cannot_unregister(obj, error)
             message = f"Its registration stays at the service, which forgets it: {error}"
-            self._events.event(obj, "Warning", "RegistrationLeftBehind", message)
+            self._conditions.tell(obj, "Warning", "RegistrationLeftBehind", message)
 
         try:
             await self._delete_pod(obj)
@@ -100,6 +111,36 @@ class RunnerEnd:
         await runner.patch(self._client)
         return Result()
 
+    async def fail(
+        self,
+        runner: LazyCopy[EphemeralRunner],
+        reason: str,
+        message: str,
+        *,
+        phase: str = Phase.FAILED,
+    ) -> Result:
+        """Into a phase that is never left, then row 2 at once."""
+        status = runner.mutate().status
+        status.phase, status.reason, status.message = phase, reason, message
+        status.ready = False
+        self._conditions.finished(runner, reason, message)
+        await runner.patch_status(self._client)
+        self._conditions.tell(runner.obj, "Warning", reason, f"{phase}: {message}")
+        return await self.clean_up(runner)
+
+    async def give_up(self, runner: EphemeralRunner, reason: str, message: str) -> Result:
+        """Delete the runner; row 1 unregisters it. Scaling makes another where one is needed."""
+        self._conditions.tell(runner, "Warning", reason, message)
+        await self.delete(runner)
+        return Result()
+
+    async def delete(self, runner: EphemeralRunner) -> None:
+        """Delete it, once."""
+        if runner.uid in self._deleted:
+            return  # the event is on its way
+        await self._client.delete(EphemeralRunner, runner.key, uid=runner.uid)
+        self._deleted[runner.uid] = None
+
     async def _delete_pod(self, runner: EphemeralRunner) -> None:
         pod = await self._client.find(Pod, runner.key)
         if pod is None or pod.is_being_deleted or not is_controlled_by(pod, runner):
@@ -127,7 +168,7 @@ class RunnerEnd:
         if trouble is None:
             raise error
         message = f"Cannot unregister: {trouble.message}"
-        self._events.event(runner, "Warning", trouble.reason, message)
+        self._conditions.tell(runner, "Warning", trouble.reason, message)
         if trouble.by_hand:
             return Result(requeue_after=trouble.retry)
         raise error
@@ -136,3 +177,11 @@ class RunnerEnd:
 def _may_be_registered(runner: EphemeralRunner) -> bool:
     """Not any more once `RunnerEnd.clean_up` took the registration finalizer off."""
     return Finalizer.RUNNER_REGISTRATION in runner.metadata.finalizers or not runner.status.is_done
+
+
+def holds_a_job(runner: EphemeralRunner) -> bool:
+    return runner.status.has_job or runner.status.phase == Phase.RUNNING
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -21,6 +21,8 @@ from arc_controller.controllers.autoscaling_runner_set import AutoscalingRunnerS
 from arc_controller.controllers.ephemeral_runner import EphemeralRunnerReconciler
 from arc_controller.controllers.ephemeral_runner_set import EphemeralRunnerSetReconciler
 from arc_controller.controllers.expectations import Expectations, Request
+from arc_controller.controllers.runner_conditions import RunnerConditions
+from arc_controller.controllers.runner_course import RunnerCourse
 from arc_controller.controllers.runner_pod import build_jit_secret
 from arc_controller.controllers.runner_registration import Registrar
 from arc_controller.listener.scaler import Scaler
@@ -212,14 +214,14 @@ def test_a_controller_that_writes_the_listeners_spec_is_noticed(monkeypatch: Pat
 
 
 def test_a_controller_that_says_running_is_noticed(monkeypatch: Patch) -> None:
-    publish = EphemeralRunnerReconciler._publish
+    publish = RunnerCourse._publish
 
-    async def promote(self: EphemeralRunnerReconciler, runner: Any, pod: Any) -> Result:
+    async def promote(self: RunnerCourse, runner: Any, pod: Any) -> Result:
         if pod.status.phase == "Running":
             runner.mutate().status.phase = Phase.RUNNING
         return await publish(self, runner, pod)
 
-    monkeypatch.setattr(EphemeralRunnerReconciler, "_publish", promote)
+    monkeypatch.setattr(RunnerCourse, "_publish", promote)
     assert broken(CALM) == "nobody writes what is not theirs"
 
 
@@ -244,7 +246,7 @@ def test_a_jit_configuration_that_is_told_is_noticed(monkeypatch: Patch, where: 
         return build(runner, runner_id, jit_config)
 
     told: list[str] = []
-    note = EphemeralRunnerReconciler._note_registration
+    note = RunnerConditions.note_registration
 
     def note_too_much(self: Any, runner: Any, runner_id: int) -> None:
         note(self, runner, runner_id)
@@ -253,7 +255,7 @@ def test_a_jit_configuration_that_is_told_is_noticed(monkeypatch: Patch, where: 
 
     name = "arc_controller.controllers.runner_registration.build_jit_secret"
     monkeypatch.setattr(name, tell)
-    monkeypatch.setattr(EphemeralRunnerReconciler, "_note_registration", note_too_much)
+    monkeypatch.setattr(RunnerConditions, "note_registration", note_too_much)
     assert broken(CALM) == "nothing secret in logs, events or statuses"
 
 
@@ -289,7 +291,7 @@ def test_writing_without_end_is_noticed(monkeypatch: Patch) -> None:
         found = await self._client.find(EphemeralRunner, key)
         if found is not None and found.status.ready:
             runner = LazyCopy(found)
-            runner.mutate().metadata.annotations["seen"] = str(self._now())
+            runner.mutate().metadata.annotations["seen"] = str(asyncio.get_running_loop().time())
             await runner.patch(self._client)
             return Result(requeue_after=60.0)
         return result
