@@ -50,7 +50,7 @@ def decode_yaml(body: bytes) -> Any:
     try:
         return yaml.load(body, Loader=_loader())
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        line = max(error.problem_mark.line, 1) if error.problem_mark is not None else 1
         raise errors.bad_request(
             "error decoding YAML: error converting YAML to JSON: "
             f"yaml: line {line}: {error.problem}"

@@ -250,10 +250,12 @@ class DeploymentStrategy(Strategy):
 class RoleStrategy(Strategy):
     create_on_update = True
 
-    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+    def conform(
+        self, obj: Object, old: Object | None, node: Node, *, applied: bool = False
+    ) -> list[str]:
         """An empty list of rules is stored as none, but whoever sent it owns it."""
         empty = obj.get("rules") == []
-        unknown = super().conform(obj, old, node)
+        unknown = super().conform(obj, old, node, applied=applied)
         if empty:
             obj["rules"] = []
         return unknown

@@ -38,7 +38,9 @@ class CrdStrategy(Strategy):
     counts_generation = True
     qualified_finalizers = False
 
-    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+    def conform(
+        self, obj: Object, old: Object | None, node: Node, *, applied: bool = False
+    ) -> list[str]:
         return []
 
     def prepare_create(self, obj: Object, call: Call) -> None:
@@ -158,12 +160,14 @@ class CustomStrategy(Strategy):
             self._schema = Schema(_with_object_fields(self._source))
         return self._schema
 
-    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+    def conform(
+        self, obj: Object, old: Object | None, node: Node, *, applied: bool = False
+    ) -> list[str]:
         decoder = Decoder()
         before = None if old is None else old["metadata"]
         decoder.conform(object_meta(), obj["metadata"], before, "")
         unknown = [f"metadata.{each}" for each in decoder.unknown]
-        prune_and_default(self.schema, obj, old, "", unknown)
+        prune_and_default(self.schema, obj, old, "", unknown, nulls=applied)
         return unknown
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:

@@ -139,6 +139,8 @@ class Deleter:
                 meta["deletionGracePeriodSeconds"] = 0
             _bump_generation(meta)
             resource.strategy.prepare_delete(obj)
+        elif resource.strategy.deletion_counts_grace:
+            meta.setdefault("deletionGracePeriodSeconds", 0)
 
     def _put(self, call: Call, resource: Resource, old: Stored, obj: Object) -> Stored:
         if obj == old.obj:
@@ -150,8 +152,8 @@ class Deleter:
     def _remove(self, call: Call, resource: Resource, old: Stored) -> Deletion:
         if call.dry_run:
             return Deletion(old, gone=True)
-        self._store.remove(resource.storage_key, old.namespace, old.name, old.copy())
-        return Deletion(old, gone=True)
+        last = self._store.remove(resource.storage_key, old.namespace, old.name, old.copy())
+        return Deletion(last, gone=True)
 
 
 _PENDING = -1

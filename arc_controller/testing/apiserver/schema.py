@@ -132,20 +132,26 @@ def _go_pattern(text: str) -> str:
     return text.replace("\\z", "\\Z")
 
 
-def prune_and_default(schema: Schema, value: Any, old: Any, path: str, unknown: list[str]) -> None:
-    """Drop undeclared fields (their paths go to `unknown`), then fill in defaults, in place."""
+def prune_and_default(
+    schema: Schema, value: Any, old: Any, path: str, unknown: list[str], *, nulls: bool = False
+) -> None:
+    """Drop undeclared fields (their paths go to `unknown`), then fill in defaults, in place.
+
+    Nulls that the schema does not allow are dropped, too, unless `nulls` says that they stay.
+    """
     if isinstance(value, dict):
-        _prune_map(schema, value, old, path, unknown)
+        _prune_map(schema, value, old, path, unknown, nulls=nulls)
     elif isinstance(value, list) and schema.items is not None:
         before = old if isinstance(old, list) else ()
         for index, item in enumerate(value):
             was = before[index] if index < len(before) else _UNSET
             if item != was and isinstance(item, (dict, list)):
-                prune_and_default(schema.items, item, was, f"{path}[{index}]", unknown)
+                where = f"{path}[{index}]"
+                prune_and_default(schema.items, item, was, where, unknown, nulls=nulls)
 
 
 def _prune_map(
-    schema: Schema, value: dict[str, Any], old: Any, path: str, unknown: list[str]
+    schema: Schema, value: dict[str, Any], old: Any, path: str, unknown: list[str], *, nulls: bool
 ) -> None:
     before = old if isinstance(old, dict) else {}
     dropped: list[str] = []
@@ -156,14 +162,15 @@ def _prune_map(
                 dropped.append(key)
             continue
         if child is None:
-            if not below.nullable and (below.type or below.int_or_string):
+            refused = not below.nullable and bool(below.type or below.int_or_string)
+            if refused and (not nulls or key in schema.defaulted):
                 dropped.append(key)
             continue
         if isinstance(child, (dict, list)):
             was = before.get(key, _UNSET)
             if child != was:
                 where = f"{path}.{key}" if path else key
-                prune_and_default(below, child, was, where, unknown)
+                prune_and_default(below, child, was, where, unknown, nulls=nulls)
     for key in dropped:
         if schema.child(key) is None:
             unknown.append(f"{path}.{key}" if path else key)

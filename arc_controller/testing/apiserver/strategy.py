@@ -62,10 +62,12 @@ class Strategy:
     status_resets: frozenset[str] = frozenset()
     """What of the metadata it may not change nevertheless."""
 
-    def conform(self, obj: Object, old: Object | None, node: Node) -> list[str]:
+    def conform(
+        self, obj: Object, old: Object | None, node: Node, *, applied: bool = False
+    ) -> list[str]:
         """Decode as the kind's type: drop what it does not declare, and say what that was.
 
-        Raises `DecodeError`.
+        `applied`: the object comes from a server-side apply. Raises `DecodeError`.
         """
         decoder = Decoder()
         decoder.conform(node, obj, old, "")

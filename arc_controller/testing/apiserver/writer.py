@@ -167,7 +167,11 @@ class Writer:
         strategy.default(obj)
         if resets:
             meta["managedFields"] = [{}]
-        self.fields.track(call, resource, obj, old.obj, subresource)
+        replaced = resource.custom and subresource == "status" and not call.patched
+        if replaced and misfits(self.fields.node(resource), obj):
+            meta.pop("managedFields", None)  # the field managers give up
+        else:
+            self.fields.track(call, resource, obj, old.obj, subresource)
         if old.obj["metadata"].get("deletionTimestamp"):
             _take(meta, old.obj["metadata"], "deletionTimestamp")
         if meta.get("deletionGracePeriodSeconds") is None:
@@ -234,7 +238,9 @@ class Writer:
             f"as a {resource.kind}: "
         )
         try:
-            unknown = resource.strategy.conform(obj, old, self.fields.node(resource))
+            unknown = resource.strategy.conform(
+                obj, old, self.fields.node(resource), applied=call.applied is not None
+            )
         except DecodeError as error:
             if call.patched and again is not None:
                 why = str(error) if call.strategic is None else error.converted
@@ -308,8 +314,8 @@ class Writer:
         _take(kept, obj, "status")
         if resource.strategy.status_takes_metadata:
             kept["metadata"] = obj["metadata"]
-        elif "managedFields" in obj["metadata"]:
-            kept["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
+        else:
+            _take(kept["metadata"], obj["metadata"], "managedFields")
         return kept
 
 
