@@ -38,19 +38,20 @@ class AiohttpTransport:
         proxy_url, proxy_headers = self._proxy_for(request.url)
         tunnel = request.url.startswith("https:")
         try:
-            async with session.request(
+            response = await session.request(
                 request.method,
                 URL(request.url, encoded=True),
                 # Without a tunnel the proxy reads the headers of the request itself.
                 headers=request.headers if tunnel else {**request.headers, **proxy_headers},
-                data=request.body or None,
+                data=aiohttp.BytesPayload(request.body) if request.body else None,
                 allow_redirects=False,
                 proxy=proxy_url,
                 proxy_headers=proxy_headers if tunnel else None,
                 ssl=self._ssl,
-            ) as response:
-                body = await response.read()
-                return HttpResponse(response.status, response.headers, body)
+            )
+            # Reading to the end, or failing to, gives the connection back.
+            body = await response.read()
+            return HttpResponse(response.status, response.headers, body)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = scrub(_reason(error), self._secrets)
         except RuntimeError:

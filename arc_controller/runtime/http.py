@@ -233,21 +233,20 @@ class HttpTransport:
         started = asyncio.get_running_loop().time()
         code = "<error>"
         try:
-            async with (
-                asyncio.timeout(CALL_SECONDS),
-                session.request(
+            async with asyncio.timeout(CALL_SECONDS):
+                answer = await session.request(
                     call.method,
                     url,
-                    data=body,
+                    data=None if body is None else aiohttp.BytesPayload(body),
                     headers=headers,
                     timeout=_TIMEOUT,
                     allow_redirects=False,
                     **self._connection.options,
-                ) as answer,
-            ):
+                )
+                # Reading to the end, or failing to, gives the connection back.
                 content = await answer.read()
-                code = str(answer.status)
-                return Response(answer.status, content, answer.headers)
+            code = str(answer.status)
+            return Response(answer.status, content, answer.headers)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NoAnswer(error) from None
         finally:
