@@ -11,6 +11,7 @@ import hashlib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -162,7 +163,7 @@ class ActionsClients:
         return await self.for_access(Access.of(spec, spec.autoscaling_runner_set_namespace))
 
     async def for_access(self, access: Access) -> ActionsClient:
-        parse_config_url(access.config_url)
+        _checked_url(access.config_url)
         found = await self._accepted(access)
         client = self._clients.get(found.key)
         if client is None:
@@ -300,6 +301,9 @@ class _Clients(TTLCache[str, ActionsClient]):
         while self:
             items.append(super().popitem())
         return items
+
+
+_checked_url = lru_cache(MAX_CLIENTS)(parse_config_url)
 
 
 def _where(access: Access) -> str:
