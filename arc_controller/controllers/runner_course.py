@@ -123,12 +123,11 @@ class RunnerCourse:
 
     async def _id_of(self, obj: EphemeralRunner, pod: Pod, remembered: int) -> int:
         """The runner's id at the service. A secret that the pod waits for is made again."""
-        if lacks_configuration(pod):
-            return await self._registrar.registered(obj)
-        known = remembered or await self._registrar.known_id(obj)
-        if not known and not has_started(pod):
-            return await self._registrar.registered(obj)
-        return known
+        if not lacks_configuration(pod):
+            known = remembered or await self._registrar.known_id(obj)
+            if known or has_started(pod):
+                return known
+        return await self._start.register(obj)
 
     def _note_start(self, runner: LazyCopy[EphemeralRunner], pod: Pod) -> float | None:
         """Say why a pod does not start, once it should have; the seconds until then, if any."""

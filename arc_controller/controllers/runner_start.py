@@ -48,7 +48,12 @@ STILL_NEW: Final = timedelta(seconds=30)
 STATUS_PATIENCE: Final = 1.0
 """Seconds that the first status waits for the pod to be ready, to be written as one patch."""
 
-UNREGISTERED: Final = (NameTaken, RegistrationUnsettled, InputError, ActionsError)
+
+class RunnerGone(Exception):
+    """Only a late cache still has the runner."""
+
+
+UNREGISTERED: Final = (RunnerGone, NameTaken, RegistrationUnsettled, InputError, ActionsError)
 """Why a runner may have no registration; see `RunnerStart.cannot_register`."""
 
 
@@ -100,11 +105,8 @@ class RunnerStart:
         if wait > 0:
             return Result(requeue_after=wait)
 
-        if not self._is_new(obj) and not await self._still_exists(obj):
-            return Result()  # the cache is late, and the event on its way
-
         try:
-            runner_id = await self._registrar.registered(obj)
+            runner_id = await self.register(obj)
         except UNREGISTERED as error:
             return await self.cannot_register(runner, error)
         self._conditions.note_registration(runner, runner_id)
@@ -136,13 +138,19 @@ class RunnerStart:
         await runner.patch_status(self._client)
         return Result()
 
+    async def register(self, runner: EphemeralRunner) -> int:
+        """Its id at the service, as `Registrar.registered`. Raises `RunnerGone`, too: registering a
+        runner that is gone would leave the registration for ever, and what is made for it is
+        collected at once, so that it would be made again and again."""
+        if not self._is_new(runner) and not await self._still_exists(runner):
+            raise RunnerGone
+        return await self._registrar.registered(runner)
+
     def _is_new(self, runner: EphemeralRunner) -> bool:
         created = runner.metadata.creation_timestamp
         return created is not None and timedelta(0) <= self._now() - created < STILL_NEW
 
     async def _still_exists(self, runner: EphemeralRunner) -> bool:
-        """Registering a runner that is gone would leave the registration for ever, and what is
-        made for it is collected at once, so that it would be made again and again."""
         live = await self._api_reader.find(EphemeralRunner, runner.key)
         return live is not None and live.uid == runner.uid and not live.is_being_deleted
 
@@ -171,6 +179,8 @@ class RunnerStart:
     async def cannot_register(self, runner: LazyCopy[EphemeralRunner], error: Exception) -> Result:
         """Say why, and when to try again. Raises `error` if the queue's own backoff should."""
         match error:
+            case RunnerGone():
+                return Result()  # the event is on its way
             case NameTaken():
                 return await self._end.give_up(
                     runner.obj, "NameTaken", f"A new name will do: {error}"

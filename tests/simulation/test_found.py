@@ -96,3 +96,35 @@ def test_a_runner_that_another_leader_let_go_is_not_left_registered() -> None:
         seed=2028,
         length=3600.0,
     )
+
+
+def test_a_new_leader_does_not_register_runners_whose_pods_only_its_cache_has() -> None:
+    """Runner and pod were gone for long. The pod had not started when its cache fell asleep and the
+    runner had no id then: so it was registered, one more than maxRunners."""
+    all_well(
+        p.CreateScaleSet(at=1.0, name="linux", least=1, most=2),
+        p.QueueJobs(at=17.813070288592563, name="linux", count=4, duration=5.884053604666409),
+        p.StaleCache(
+            at=35.502066959558725,
+            lasts=681.5786817572973,
+            resources=(
+                "ephemeralrunners",
+                "ephemeralrunnersets",
+                "pods",
+                "autoscalingrunnersets",
+            ),
+            index=1,
+        ),
+        p.QueueJobs(at=60.144881681132915, name="linux", count=1, duration=29.587462552560066),
+        p.QueueJobs(
+            at=62.987750366378705,
+            name="linux",
+            count=3,
+            duration=74.60483461845642,
+            direct=True,
+        ),
+        p.KillManager(at=94.0945884327044, index=0, requests=2, down=20.0),
+        seed=79013,
+        length=722.0807487168561,
+        managers=2,
+    )
