@@ -62,7 +62,7 @@ class Decoder:
                     dropped.append(key)
                 continue
             if child is None:
-                if below is values and below.type == "string" and not below.format:
+                if below is values and below.type == "string" and below.format in ("", "byte"):
                     value[key] = ""
                 elif key not in shown:
                     dropped.append(key)

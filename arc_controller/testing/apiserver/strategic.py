@@ -50,10 +50,10 @@ def strategic_merge_patch(current: Any, patch: Any, node: Node) -> Any:
 
 
 def _merge_list(present: Any, items: list[Any], node: Node, order: list[Any] | None) -> Any:
-    if "merge" not in node.strategies:
-        return items
     if not isinstance(present, list):
         return _without_directives(items)
+    if "merge" not in node.strategies:
+        return items
     if not node.merge_key:
         merged = list(present)
         merged += [each for each in items if each not in merged]

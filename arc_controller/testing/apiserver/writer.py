@@ -126,6 +126,7 @@ class Writer:
         """Decode a copy of the body as its type. Raises what the server says of it."""
         obj = _ordered(resource, decode_json(encode_json(body)))
         self._conform(call, resource, obj, None)
+        _merge_owners(call, obj["metadata"])
         _settle_namespace(resource, namespace, obj["metadata"])
 
     def require(self, resource: Resource, namespace: str, name: str) -> Stored:

@@ -37,9 +37,10 @@ def normal(value: Any, key: str = "") -> Any:
     text = _POD_DIFF.sub(r"\1", text)
     if key == "message":
         text = _VERSION.sub(r"\1VERSION", text)
-        # Both servers walk maps in an order of their own.
+        # Both servers walk maps in an order of their own; the real one stops at an unknown field.
         before, several, lines = text.partition("errors:\n")
         text = before + several + "\n".join(sorted(lines.split("\n")))
+        text = _UNDECLARED.sub(r"\1FIELDS", text)
         found = re.search(r" is invalid: \[(.*)\]$", text, re.DOTALL)
         if found is not None:
             parts = ", ".join(sorted(found.group(1).split(", ")))
@@ -64,6 +65,9 @@ _AGE = re.compile(r"\d+s|<invalid>")
 _GENERATED = re.compile(r"\b(g\d+-)[a-z0-9]{5}\b")
 _VERSION = re.compile(
     r"(resource version: |current: |\(|requested: |ResourceVersion in object meta: )\d+\b"
+)
+_UNDECLARED = re.compile(
+    r"(failed to create typed patch object \([^)]*\): ).*field not declared in schema.*", re.DOTALL
 )
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _QUOTED_OBJECT = re.compile(r'Invalid value: ("\{.*\}"|\[?\{.*\}\]?)(?=: )', re.DOTALL)
