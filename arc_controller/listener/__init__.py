@@ -13,8 +13,9 @@ from arc_controller.listener.errors import (
     ServiceRefused,
     SessionNeverReleased,
 )
-from arc_controller.listener.loop import Listener, Patience
+from arc_controller.listener.loop import Listener
 from arc_controller.listener.metrics import Identity, JobMetrics
+from arc_controller.listener.patience import Patience
 from arc_controller.listener.scaler import Scaler
 
 __all__ = [

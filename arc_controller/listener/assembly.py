@@ -7,8 +7,9 @@ from random import Random
 
 from arc_controller.actions import ActionsClient, MessageQueue
 from arc_controller.listener.config import ListenerConfig
-from arc_controller.listener.loop import Listener, Patience
+from arc_controller.listener.loop import Listener
 from arc_controller.listener.metrics import Identity, JobMetrics
+from arc_controller.listener.patience import Patience
 from arc_controller.listener.scaler import Scaler
 from arc_controller.runtime.client import Client
 from arc_controller.runtime.objects import NamespacedName

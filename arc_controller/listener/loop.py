@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -19,7 +18,6 @@ import structlog
 from arc_controller.actions import (
     ActionsError,
     ClientClosed,
-    Forbidden,
     JobCompleted,
     JobStarted,
     Message,
@@ -28,20 +26,18 @@ from arc_controller.actions import (
     ScaleSetNotFound,
     SessionConflict,
     SessionNotFound,
-    Unauthorized,
     is_transient,
 )
+from arc_controller.listener.acquisition import Acquisition
 from arc_controller.listener.errors import ScaleSetGone, ServiceRefused, SessionNeverReleased
 from arc_controller.listener.metrics import JobMetrics
+from arc_controller.listener.patience import Backoff, Patience
 from arc_controller.listener.scaler import Scaler
 
 T = TypeVar("T")
 
 REMEMBERED_JOBS: Final = 1024
 LAST_WORDS: Final = 5.0
-
-# About the session or the right to it: the next poll meets the same and deals with it.
-_SESSION_ERRORS = (SessionNotFound, Unauthorized, Forbidden, ScaleSetNotFound, ClientClosed)
 
 
 class Queue(Protocol):
@@ -63,30 +59,6 @@ class OpenQueue(Protocol):
     """Opens the scale set's session. Raises `SessionConflict` while another one is open."""
 
     async def __call__(self) -> Queue: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """For how long what is tried again; all in seconds.
-
-    ``handling`` and ``closing`` together must stay below the pod's grace period (60 s).
-    """
-
-    conflict: float = 300.0
-    refusal: float = 300.0
-    handling: float = 30.0
-    closing: float = 15.0
-    recording: float = 10.0
-    """A message waits no longer to be acknowledged for its started jobs to be recorded."""
-    acquiring: float = 20.0
-    """Started jobs and the desired count wait no longer for jobs to be acquired."""
-    second_look: float = 3.0
-    """When to decide again after a job ended, if no message comes. The runner of that job may have
-    counted as capacity for the next one when we decided first; longer than it takes to exit."""
-    together: float = 0.5
-    """Decisions that are not urgent wait this long for more of them, to be written as one."""
-    min_wait: float = 1.0
-    max_wait: float = 30.0
 
 
 class Listener:
@@ -115,11 +87,10 @@ class Listener:
         self._name = name
         self._max_runners = max_runners
         self._patience = patience = patience or Patience()
-        self._backoff = _Backoff(patience.min_wait, patience.max_wait, random or Random())
+        self._backoff = Backoff(patience.min_wait, patience.max_wait, random or Random())
         self._log = structlog.get_logger(__name__).bind(scale_set=name)
         self._statistics: RunnerScaleSetStatistic | None = None
-        self._available: dict[int, None] = {}  # acquirable jobs, in the order they came
-        self._acquired = 0  # jobs acquired that the statistics do not show yet
+        self._acquisition = Acquisition(max_runners, patience.acquiring, self._log)
         self._last_message_id = 0
         self._counted: dict[tuple[str, int], None] = {}
         self._refused_since: float | None = None
@@ -129,7 +100,7 @@ class Listener:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is owed: every decision written, every job that fits acquired."""
-        return self._scaler.is_settled and not self._acquirable()
+        return self._scaler.is_settled and not self._acquisition.due()
 
     async def run(self) -> NoReturn:
         """Listen until cancelled.
@@ -300,18 +271,12 @@ class Listener:
 
     def _note(self, message: Message) -> None:
         """Remember what a message asks for."""
-        if self._max_runners > 0:
-            self._available.update(
-                dict.fromkeys(job.runner_request_id for job in message.available)
-            )
-        for assigned in message.assigned:
-            self._available.pop(assigned.runner_request_id, None)
+        self._acquisition.note(message)
         for started in message.started:
             self._scaler.started(started)
             if self._is_new(started):
                 self._metrics.job_started(started)
         for completed in message.completed:
-            self._available.pop(completed.runner_request_id, None)
             if self._is_new(completed):
                 self._scaler.completed()
                 loop = asyncio.get_running_loop()
@@ -338,17 +303,17 @@ class Listener:
 
     def _take_in(self, statistics: RunnerScaleSetStatistic) -> None:
         self._statistics = statistics
-        self._acquired = 0
+        self._acquisition.take_in(statistics)
         self._metrics.statistics(statistics)
 
     async def _follow_up(self, queue: Queue) -> None:
         """Acquire what fits, then scale to what the statistics say."""
-        await self._acquire(queue)
+        await self._acquisition.acquire(queue)
         await self._scale()
 
     async def _settle(self, queue: Queue) -> None:
         """Another attempt at what is owed, without deciding anew."""
-        await self._acquire(queue)
+        await self._acquisition.acquire(queue)
         await self._flush()
         if self.is_settled:
             self._backoff.reset()
@@ -365,45 +330,6 @@ class Listener:
     async def _flush(self) -> None:
         self._deferred_until = None
         await self._scaler.flush()
-
-    # --- acquiring
-
-    def _acquirable(self) -> list[int]:
-        """The jobs we may acquire now: the oldest, as many as capacity allows."""
-        if not self._available:
-            return []
-        assigned = self._statistics.total_assigned_jobs if self._statistics else 0
-        room = max(0, self._max_runners - assigned - self._acquired)
-        return list(self._available)[:room]
-
-    async def _acquire(self, queue: Queue) -> None:
-        """Acquire; what failed for the moment stays for the next attempt."""
-        wanted = self._acquirable()
-        if not wanted:
-            return
-        batches = [wanted]
-        while batches:
-            batch = batches.pop()
-            try:
-                async with asyncio.timeout(self._patience.acquiring):
-                    got = await queue.acquire_jobs(batch)
-            except TimeoutError:
-                self._log.warning("jobs not acquired in time; trying again", asked=len(batch))
-                return
-            except ActionsError as error:
-                if is_transient(error) or isinstance(error, _SESSION_ERRORS):
-                    self._log.warning("jobs not acquired; trying again", error=str(error))
-                    return
-                if len(batch) > 1:
-                    batches += [[request_id] for request_id in batch]  # which one is it?
-                    continue
-                self._log.warning("a job cannot be acquired", request_id=batch[0], error=str(error))
-                got = []
-            # What we did not get went to somebody else, or is over.
-            for request_id in batch:
-                self._available.pop(request_id, None)
-            self._acquired += len(got)
-            self._log.info("jobs acquired", asked=len(batch), got=len(got))
 
     # --- trouble
 
@@ -462,23 +388,3 @@ class Listener:
             raise
         finally:
             task.cancel()
-
-
-class _Backoff:
-    """Waits that double from ``shortest`` to ``longest`` seconds, with jitter downwards."""
-
-    def __init__(self, shortest: float, longest: float, random: Random) -> None:
-        self._shortest = shortest
-        self._longest = longest
-        self._random = random
-        self._step = shortest
-
-    def next(self) -> float:
-        step, self._step = self._step, min(self._longest, self._step * 2)
-        return step * self._random.uniform(0.5, 1.0)
-
-    def reset(self) -> None:
-        self._step = self._shortest
-
-    async def sleep(self) -> None:
-        await asyncio.sleep(self.next())
