@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Protocol
 import msgspec
 
 from arc_controller.runtime.errors import (
+    SAME_PAGE,
     Gone,
     MalformedAnswer,
     NotFound,
@@ -248,6 +249,8 @@ class ApiClient:
             except msgspec.DecodeError as error:
                 raise _malformed(error, f"GET {path}") from error
             found += page.items
+            if page.metadata.continue_ == token != "":
+                raise MalformedAnswer(Status(message=SAME_PAGE), f"GET {path}")
             token = page.metadata.continue_
             if not token:
                 return found

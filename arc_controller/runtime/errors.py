@@ -135,6 +135,9 @@ class MalformedAnswer(ApiError):
     """The server accepted the call, but its answer does not fit the class it was read into."""
 
 
+SAME_PAGE = "the list would never end: this page's continue token is the one it was asked with"
+
+
 class ConfigurationError(Exception):
     """How to reach the API server is not known; the message says what is missing or wrong."""
 

@@ -28,7 +28,9 @@ from arc_controller.runtime.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    MalformedAnswer,
     NotFound,
+    Status,
     TransportError,
 )
 from arc_controller.runtime.lazycopy import LazyCopy
@@ -253,6 +255,9 @@ class LeaderElector:
         return True
 
     async def _write(self, lease: Lease) -> bool:
+        if not lease.metadata.resource_version:
+            message = "the lease has no resourceVersion, so nobody can be kept from taking it, too"
+            raise MalformedAnswer(Status(message=message), f"lease {self._key}")
         lazy = LazyCopy(lease)
         spec = lazy.mutate().spec
         spec.renew_time = micro_time(self._now())

@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from arc_controller.runtime.errors import (
+    SAME_PAGE,
     ApiError,
     BadRequest,
     Gone,
@@ -200,6 +201,9 @@ class Reflector(Generic[K]):
                 objects.append(obj)
             if count % BATCH == 0:
                 await asyncio.sleep(0)
+        if page.metadata.continue_ == self._token != "":
+            self._begin_list()
+            raise MalformedAnswer(Status(message=SAME_PAGE), f"GET {self._path}")
         self._pages += objects
         self._token = page.metadata.continue_
         if self._token:

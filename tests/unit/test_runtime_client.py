@@ -178,6 +178,13 @@ async def test_a_long_list_is_read_in_pages() -> None:
     ]
 
 
+async def test_a_list_that_would_never_end_is_an_error() -> None:
+    server = Canned(page("a", more="t1"), page("b", more="t1"))
+
+    with pytest.raises(MalformedAnswer, match="the list would never end"):
+        await ApiClient(server, SCHEME).list(ConfigMap)
+
+
 async def test_pages_that_expire_are_read_again_in_one_piece() -> None:
     gone = answer({"kind": "Status", "reason": "Expired", "code": 410}, 410)
     server = Canned(page("a", more="t1"), gone, page("b", "c"))

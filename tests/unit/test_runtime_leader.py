@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.errors import TransportError
@@ -40,6 +42,7 @@ class Link(InProcessTransport):
 
     is_down = False
     loses_answers = False
+    forgets_versions = False
     lag_before = 0.0
     lag_after = 0.0
 
@@ -61,6 +64,8 @@ class Link(InProcessTransport):
         await asyncio.sleep(self.lag_after)
         if self.loses_answers:
             raise TransportError("the answer was lost")
+        if self.forgets_versions:
+            return replace(response, body=response.body.replace(b"resourceVersion", b"version"))
         return response
 
     async def _arrive(
@@ -326,6 +331,27 @@ async def test_a_deleted_lease_is_made_again() -> None:
     assert candidate.leads
     assert (await lease(server)).holder_identity == "a"
     await stop(task)
+
+
+@simulated
+async def test_a_lease_that_cannot_be_locked_is_neither_taken_nor_the_end() -> None:
+    server = ApiServer()
+    first, second = Candidate(server, "first"), Candidate(server, "second")
+    await first.elector.acquire()
+    await first.elector.release()
+    second.link.forgets_versions = True
+
+    with capture_logs() as logs:
+        task = asyncio.create_task(second.run())
+        await asyncio.sleep(60)
+    assert not second.led
+    assert not task.done()
+    assert any("no resourceVersion" in entry.get("error", "") for entry in logs)
+
+    second.link.forgets_versions = False
+    await asyncio.sleep(60)
+    assert second.leads
+    task.cancel()
 
 
 @simulated

@@ -257,6 +257,23 @@ async def test_pages_that_expire_are_thrown_away_and_the_list_comes_in_one_piece
 
 
 @simulated
+async def test_a_list_whose_pages_never_end_is_begun_again() -> None:
+    server = ScriptedServer(
+        lists=[
+            page(5, pod("a", 1), more="t1"),
+            page(5, pod("b", 2), more="t1"),
+            page(5, pod("a", 1)),
+        ]
+    )
+    reflector, notebook = follow(server)
+
+    await run_for(5, reflector)
+
+    assert notebook.lines == ["list 5: a@1"]
+    assert [call.query.get("continue") for call in server.list_calls] == [None, "t1", None]
+
+
+@simulated
 async def test_a_page_that_fails_is_read_again() -> None:
     server = ScriptedServer(
         lists=[

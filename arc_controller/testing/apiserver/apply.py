@@ -57,6 +57,7 @@ def _merge_list(live: list[Any], config: list[Any], node: Node) -> list[Any]:
             else:
                 merged.append(wanted[name])
     merged += [wanted[name] for name in ordered if name not in done]
+    merged += [item for item in config if item_key(node, item) is None]
     return merged
 
 
