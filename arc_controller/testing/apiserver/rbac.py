@@ -7,8 +7,8 @@ a permission that nobody needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from arc_controller.testing.apiserver import errors
@@ -57,12 +57,17 @@ class _Grant:
     namespace: str
 
 
+_Fitting = tuple[Collection[str], Permission]
+"""A grant that fits: the only objects it is for (empty: all), and what of it was used."""
+
+
 class Rbac:
     """Answers who may do what; raises on what is refused."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._grants: dict[tuple[str, tuple[str, ...], str], tuple[list[_Grant], list[str]]] = {}
+        self._fitting: dict[tuple[str, tuple[str, ...], Attributes], list[_Fitting]] = {}
         self.used: Counter[tuple[str, Permission]] = Counter()
         """How often each user needed each permission."""
         store.observe(self._observe)
@@ -77,12 +82,14 @@ class Rbac:
         """Whether the user may, and what went wrong on the way."""
         if MASTERS in user.groups:
             return True, ""
-        grants, problems = self._of(user, asked.namespace)
-        for grant in grants:
-            if _matches(grant.rule, asked):
-                if count:
-                    self.used[user.name, _permission(grant, asked)] += 1
-                return True, ""
+        for names, permission in self._fitting_for(user, asked):
+            if names and asked.name not in names:
+                continue
+            if count:
+                used = replace(permission, name=asked.name) if names else permission
+                self.used[user.name, used] += 1
+            return True, ""
+        problems = self._of(user, asked.namespace)[1]
         why = f"RBAC: {_joined(problems)}" if problems else ""
         return False, why
 
@@ -133,6 +140,25 @@ class Rbac:
     def _observe(self, event: Event) -> None:
         if event.stored.resource in _KEYS:
             self._grants.clear()
+            self._fitting.clear()
+
+    def _fitting_for(self, user: UserInfo, asked: Attributes) -> list[_Fitting]:
+        """The grants that fit whatever the object's name is. Clients ask the same all the time."""
+        if asked.path:
+            return self._fits(user, asked)
+        kind = Attributes(asked.verb, asked.group, asked.resource, asked.namespace)
+        key = (user.name, user.groups, kind)
+        found = self._fitting.get(key)
+        if found is None:
+            found = self._fitting[key] = self._fits(user, kind)
+        return found
+
+    def _fits(self, user: UserInfo, asked: Attributes) -> list[_Fitting]:
+        return [
+            (() if asked.path else grant.rule.get("resourceNames") or (), _permission(grant, asked))
+            for grant in self._of(user, asked.namespace)[0]
+            if _fits(grant.rule, asked)
+        ]
 
     def _of(self, user: UserInfo, namespace: str) -> tuple[list[_Grant], list[str]]:
         key = (user.name, user.groups, namespace)
@@ -230,17 +256,15 @@ def _applies(binding: Object, user: UserInfo, namespace: str) -> bool:
     return False
 
 
-def _matches(rule: Mapping[str, Any], asked: Attributes) -> bool:
+def _fits(rule: Mapping[str, Any], asked: Attributes) -> bool:
+    """Whether the rule grants it, as far as that does not depend on the object's name."""
     if not _has(rule.get("verbs"), asked.verb):
         return False
     if asked.path:
         return any(_path_matches(each, asked.path) for each in rule.get("nonResourceURLs") or ())
     if not _has(rule.get("apiGroups"), asked.group):
         return False
-    if not _resource_matches(rule.get("resources") or (), asked.resource):
-        return False
-    names = rule.get("resourceNames")
-    return not names or asked.name in names
+    return _resource_matches(rule.get("resources") or (), asked.resource)
 
 
 def _has(values: Iterable[str] | None, wanted: str) -> bool:
@@ -261,7 +285,7 @@ def _path_matches(pattern: str, path: str) -> bool:
 
 
 def _permission(grant: _Grant, asked: Attributes) -> Permission:
-    """The atom of the rule that the request used."""
+    """The atom of the rule that the request used, but for the object's name."""
     if asked.path:
         return Permission(asked.verb, path=asked.path)
 
@@ -278,7 +302,6 @@ def _permission(grant: _Grant, asked: Attributes) -> Permission:
         verb=spelled(rule["verbs"], asked.verb),
         group=spelled(rule["apiGroups"], asked.group),
         resource=resource,
-        name=asked.name if rule.get("resourceNames") else "",
         namespace=grant.namespace,
     )
 
