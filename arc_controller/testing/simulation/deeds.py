@@ -23,6 +23,8 @@ from arc_controller.testing.simulation import facts, plan
 from arc_controller.testing.simulation.network import Tripwire
 from arc_controller.testing.simulation.world import SimulatedManager, World
 
+URL: Final = "https://github.com/acme"
+OTHER_URL: Final = "https://github.com/acme/app"
 PROXY_CREDENTIALS: Final = "proxy-credentials"
 T = TypeVar("T", bound=plan.Fault)
 
@@ -118,6 +120,9 @@ async def edit(world: World, obj: Object, action: plan.Edit) -> None:
             change = {"spec": {"runnerGroup": group}}
         case "label":
             change = {"spec": {"runnerScaleSetLabels": [f"label{number}"]}}
+        case "url":
+            url = OTHER_URL if spec["githubConfigUrl"] == URL else URL
+            change = {"spec": {"githubConfigUrl": url}}
     with suppress(ApiError):
         await world.cluster.patch(AutoscalingRunnerSet, facts.name(obj), change)
 

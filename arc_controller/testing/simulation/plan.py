@@ -67,7 +67,9 @@ class Edit(Action, frozen=True, kw_only=True, tag=True):
     """A user changes a scale set: a newer runner image, other limits, metadata …"""
 
     name: str
-    what: Literal["image", "limits", "metadata", "runner-metadata", "proxy", "group", "label"]
+    what: Literal[
+        "image", "limits", "metadata", "runner-metadata", "proxy", "group", "label", "url"
+    ]
     least: int = 0
     most: int = 3
 
