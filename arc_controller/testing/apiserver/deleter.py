@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from arc_controller.testing.apiserver import errors
+from arc_controller.testing.apiserver.incoming import stale_precondition
 from arc_controller.testing.apiserver.messages import Object
 from arc_controller.testing.apiserver.metadata import rfc3339
 from arc_controller.testing.apiserver.resources import Resource
 from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategy import Call, DeleteOptions
-from arc_controller.testing.apiserver.writer import (
-    Attempt,
-    Writer,
-    stale_precondition,
-    unstored,
-)
+from arc_controller.testing.apiserver.writer import Attempt, Writer, unstored
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"

@@ -12,6 +12,7 @@ from arc_controller.testing.apiserver.authn import Authenticator
 from arc_controller.testing.apiserver.authz import attributes_of
 from arc_controller.testing.apiserver.decode import DecodeError, Decoder
 from arc_controller.testing.apiserver.deleter import Deleter, parse_options
+from arc_controller.testing.apiserver.incoming import check_identity, stale_precondition
 from arc_controller.testing.apiserver.messages import (
     JSON,
     Object,
@@ -34,7 +35,7 @@ from arc_controller.testing.apiserver.table import TableMaker
 from arc_controller.testing.apiserver.tokens import TokenIssuer
 from arc_controller.testing.apiserver.types import META, core_node
 from arc_controller.testing.apiserver.watch import Watch, encoded
-from arc_controller.testing.apiserver.writer import Writer, check_identity, stale_precondition
+from arc_controller.testing.apiserver.writer import Writer
 
 if TYPE_CHECKING:
     from arc_controller.testing.apiserver.server import LogSource

@@ -7,6 +7,7 @@ from typing import Any
 from arc_controller.testing.apiserver import bodies, errors
 from arc_controller.testing.apiserver.decode import DecodeError
 from arc_controller.testing.apiserver.formats import is_date_time
+from arc_controller.testing.apiserver.incoming import check_identity
 from arc_controller.testing.apiserver.messages import (
     Object,
     Request,
@@ -30,7 +31,7 @@ from arc_controller.testing.apiserver.store import Stored
 from arc_controller.testing.apiserver.strategic import strategic_merge_patch
 from arc_controller.testing.apiserver.strategy import Call
 from arc_controller.testing.apiserver.typed import misfits
-from arc_controller.testing.apiserver.writer import Writer, check_identity
+from arc_controller.testing.apiserver.writer import Writer
 
 _CUSTOM_TYPES = (JSON_PATCH, MERGE, APPLY)
 

@@ -13,8 +13,20 @@ from typing import Any, Literal
 
 from arc_controller.testing.apiserver import errors, metadata
 from arc_controller.testing.apiserver.decode import DecodeError
+from arc_controller.testing.apiserver.incoming import (
+    bad_patch,
+    carry_over,
+    check_identity,
+    check_patched_kind,
+    check_type,
+    merge_owners,
+    ordered,
+    settle_namespace,
+    stale_precondition,
+    take,
+)
 from arc_controller.testing.apiserver.managed import FieldManager
-from arc_controller.testing.apiserver.messages import Object, decode_json, encode_json, json_type
+from arc_controller.testing.apiserver.messages import Object, decode_json, encode_json
 from arc_controller.testing.apiserver.resources import Resource, ResourceTable
 from arc_controller.testing.apiserver.store import Store, Stored
 from arc_controller.testing.apiserver.strategy import Call
@@ -74,16 +86,16 @@ class Writer:
 
     def create(self, call: Call, resource: Resource, namespace: str, body: Object) -> Stored:
         """Create an object. Takes ownership of `body`."""
-        obj = _ordered(resource, body)
+        obj = ordered(resource, body)
         meta = obj["metadata"]
-        _settle_namespace(resource, namespace, meta)
+        settle_namespace(resource, namespace, meta)
         self._conform(call, resource, obj, None)
         tracked = True
         if "status" in resource.subresources and resource.custom:
             # What the field managers cannot read they leave alone, all of it.
             status = self.fields.node(resource).field("status")
             tracked = not misfits(status, obj.pop("status", None))
-        _merge_owners(call, meta)
+        merge_owners(call, meta)
         generated = not meta.get("name") and bool(meta.get("generateName"))
         if generated:
             self._generate_name(resource, namespace, meta)
@@ -124,10 +136,10 @@ class Writer:
 
     def check(self, call: Call, resource: Resource, namespace: str, body: Object) -> None:
         """Decode a copy of the body as its type. Raises what the server says of it."""
-        obj = _ordered(resource, decode_json(encode_json(body)))
+        obj = ordered(resource, decode_json(encode_json(body)))
         self._conform(call, resource, obj, None)
-        _merge_owners(call, obj["metadata"])
-        _settle_namespace(resource, namespace, obj["metadata"])
+        merge_owners(call, obj["metadata"])
+        settle_namespace(resource, namespace, obj["metadata"])
 
     def require(self, resource: Resource, namespace: str, name: str) -> Stored:
         """What is stored under the name. Raises NotFound."""
@@ -149,21 +161,21 @@ class Writer:
         """Change an object. `change` gets a private copy of what is stored and returns the new
         object; it may raise. An update that changes nothing is not written."""
         old = self.require(resource, namespace, name)
-        obj = _ordered(resource, change(old.copy()))
+        obj = ordered(resource, change(old.copy()))
         meta = obj["metadata"]
         check_identity(resource, obj, name)
-        _settle_namespace(resource, namespace, meta)
+        settle_namespace(resource, namespace, meta)
         given = meta.get("managedFields")
         resets = given == [{}] or (given == [] and not resource.custom)
         if call.strategic is not None:
             obj |= {"kind": resource.kind, "apiVersion": resource.api_version}
         elif call.patched and not resource.custom:
-            _check_patched_kind(call, resource, obj)
+            check_patched_kind(call, resource, obj)
         self._conform(call, resource, obj, old.obj, lambda: change(old.copy()))
-        _merge_owners(call, meta)
+        merge_owners(call, meta)
         self._check_lock(call, resource, name, meta, old.obj["metadata"])
-        _check_type(resource, obj, name)
-        _carry_over(meta, old.obj["metadata"])
+        check_type(resource, obj, name)
+        carry_over(meta, old.obj["metadata"])
         strategy = resource.strategy
         strategy.default(obj)
         if resets:
@@ -174,14 +186,14 @@ class Writer:
         else:
             self.fields.track(call, resource, obj, old.obj, subresource)
         if old.obj["metadata"].get("deletionTimestamp"):
-            _take(meta, old.obj["metadata"], "deletionTimestamp")
+            take(meta, old.obj["metadata"], "deletionTimestamp")
         if meta.get("deletionGracePeriodSeconds") is None:
-            _take(meta, old.obj["metadata"], "deletionGracePeriodSeconds")
+            take(meta, old.obj["metadata"], "deletionGracePeriodSeconds")
         if subresource == "status":
             obj = self._only_status(resource, obj, old)
             meta = obj["metadata"]
         elif "status" in resource.subresources:
-            _take(obj, old.obj, "status")
+            take(obj, old.obj, "status")
         attempt = Attempt(call, resource, "UPDATE", obj, old.obj, subresource)
         for admission in self.admit:
             admission(attempt)
@@ -245,7 +257,7 @@ class Writer:
         except DecodeError as error:
             if call.patched and again is not None:
                 why = str(error) if call.strategic is None else error.converted
-                raise _bad_patch(call, again(), why) from None
+                raise bad_patch(call, again(), why) from None
             raise errors.bad_request(f"{what}{error}") from None
         if not unknown or call.field_validation == "Ignore":
             return
@@ -255,7 +267,7 @@ class Writer:
             return
         why = f"strict decoding error: {', '.join(texts)}"
         if call.patched and again is not None:
-            raise _bad_patch(call, again(), why)
+            raise bad_patch(call, again(), why)
         raise errors.bad_request(f"{what}{why}")
 
     def _remove_updated(self, call: Call, resource: Resource, old: Stored, obj: Object) -> Stored:
@@ -312,11 +324,11 @@ class Writer:
     def _only_status(self, resource: Resource, obj: Object, old: Stored) -> Object:
         """What an update of `status` may change: the status, and for core kinds the metadata."""
         kept = old.copy()
-        _take(kept, obj, "status")
+        take(kept, obj, "status")
         if resource.strategy.status_takes_metadata:
             kept["metadata"] = obj["metadata"]
         else:
-            _take(kept["metadata"], obj["metadata"], "managedFields")
+            take(kept["metadata"], obj["metadata"], "managedFields")
         return kept
 
 
@@ -330,146 +342,6 @@ def unstored(resource: Resource, namespace: str, name: str, obj: Object, revisio
         obj=obj,
         data=encode_json(obj),
     )
-
-
-def stale_precondition(
-    resource: Resource, namespace: str, name: str, *, field: str, given: str, stored: str
-) -> errors.StatusError:
-    """A write that is about another object of the same name, or another version (`field`)."""
-    place = f"{resource.group}/{resource.plural}" if resource.custom else resource.plural
-    key = "/".join(part for part in (place, namespace, name) if part)
-    return errors.conflict(
-        resource.group,
-        resource.plural,
-        name,
-        f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: {field} in precondition: {given}, "
-        f"{field} in object meta: {stored}",
-    )
-
-
-def _bad_patch(call: Call, patched: Object, why: str) -> errors.StatusError:
-    quoted = call.strategic
-    text = encode_json(patched).decode() if quoted is None else errors.go_plain(quoted)
-    return errors.invalid("", "", "", [errors.invalid_value("patch", text, why)])
-
-
-def _check_patched_kind(call: Call, resource: Resource, obj: Object) -> None:
-    kind, version = obj.get("kind"), obj.get("apiVersion")
-    if (kind, version) == (resource.kind, resource.api_version):
-        return
-    why = (
-        f"no kind {errors.go_quote(str(kind))} is registered for version "
-        f'{errors.go_quote(str(version))} in scheme "pkg/runtime/scheme.go:111"'
-    )
-    raise _bad_patch(call, obj, why)
-
-
-def check_identity(resource: Resource, obj: Object, name: str) -> None:
-    """A patch may not turn the object into another one."""
-    meta = obj["metadata"]
-    given = meta.get("name") if isinstance(meta, dict) else None
-    if not given:
-        raise errors.bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be "
-            "provided"
-        )
-    if given != name:
-        raise errors.bad_request(
-            f"the name of the object ({given}) does not match the name on the URL ({name})"
-        )
-
-
-def _check_type(resource: Resource, obj: Object, name: str) -> None:
-    version = obj.get("apiVersion")
-    if resource.custom and version and version != resource.api_version:
-        why = f"must be {resource.api_version}"
-        problem = errors.invalid_value("apiVersion", version, why)
-        group = str(version).rpartition("/")[0]
-        raise errors.invalid(group, str(obj.get("kind")), name, [problem])
-    if resource.custom and obj.get("kind") != resource.kind:
-        problem = errors.invalid_value("kind", obj.get("kind"), f"must be {resource.kind}")
-        raise errors.invalid(resource.group, str(obj.get("kind")), name, [problem])
-
-
-def _ordered(resource: Resource, body: Object) -> Object:
-    """kind, apiVersion and metadata first: encoded objects then share their beginning."""
-    meta = body.get("metadata")
-    if meta is not None and not isinstance(meta, dict):
-        what = f"{resource.kind} in version {errors.go_quote(resource.version)}"
-        where = "value" if resource.custom else f"struct field {resource.kind}.metadata"
-        raise errors.bad_request(
-            f"{what} cannot be handled as a {resource.kind}: json: cannot unmarshal "
-            f"{json_type(meta)} into Go {where} of type v1.ObjectMeta"
-        )
-    obj: Object = {
-        "kind": body.get("kind") or resource.kind,
-        "apiVersion": body.get("apiVersion") or resource.api_version,
-        "metadata": meta or {},
-    }
-    for key, value in body.items():
-        if key not in obj:
-            obj[key] = value
-    return obj
-
-
-def _settle_namespace(resource: Resource, namespace: str, meta: Object) -> None:
-    if not resource.namespaced:
-        if meta.get("namespace"):
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the "
-                "request"
-            )
-        return
-    given = meta.get("namespace")
-    if given and given != namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    meta["namespace"] = namespace
-
-
-def _merge_owners(call: Call, meta: Object) -> None:
-    """Owners that are given twice count once."""
-    owners = meta.get("ownerReferences") or ()
-    kept: list[Object] = []
-    twice: list[str] = []
-    for owner in owners:
-        if owner in kept:
-            twice.append(owner.get("uid", ""))
-        else:
-            kept.append(owner)
-    if not twice:
-        return
-    meta["ownerReferences"] = kept
-    when = " after mutating admission happens" if call.patched else ""
-    call.warnings.append(
-        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner "
-        "references in 1.20+, and may reject such requests as early as 1.24; please fix your "
-        f"requests; duplicate UID(s) observed: {', '.join(twice)}"
-    )
-
-
-def _carry_over(meta: Object, old: Object) -> None:
-    """What a client cannot change, taken from what is stored."""
-    if not meta.get("uid"):
-        meta["uid"] = old["uid"]
-    for key in ("creationTimestamp", "generation"):
-        _take(meta, old, key)
-    for key in ("selfLink",):
-        meta.pop(key, None)
-    for key in [key for key, value in meta.items() if value is None]:
-        del meta[key]
-    for key in ("labels", "annotations", "finalizers", "ownerReferences"):
-        if key in meta and not meta[key]:
-            del meta[key]
-
-
-def _take(obj: Object, source: Object, key: str) -> None:
-    if key in source:
-        obj[key] = source[key]
-    else:
-        obj.pop(key, None)
 
 
 def _metadata_problems(resource: Resource, meta: Object) -> list[errors.FieldError]:
