@@ -45,7 +45,7 @@ from arc_controller.controllers.scale_set import (
     scale_set_id,
     validate,
 )
-from arc_controller.controllers.scale_set_departure import Departures
+from arc_controller.controllers.scale_set_departure import Departures, departed
 from arc_controller.controllers.scale_set_registration import (
     Registration,
     is_recorded,
@@ -121,8 +121,7 @@ class AutoscalingRunnerSetReconciler:
         if runner_set is not None and self._is_parked(scale_set.obj, runner_set):
             return await self._park(scale_set, runner_set, listeners)
 
-        if runner_set is not None:
-            await self._departures.note(scale_set, runner_set)
+        moves = runner_set is not None and await self._departures.note(scale_set, runner_set)
         if not is_seen(scale_set.obj):
             show(scale_set, SetPhase.PENDING)
             self._ready(scale_set, False, "Pending", "the spec is new; bringing things up to date")
@@ -130,7 +129,8 @@ class AutoscalingRunnerSetReconciler:
 
         if not is_verified(scale_set.obj):
             await self._yield_to_rival(scale_set.obj)
-        if not is_recorded(scale_set.obj) or self._is_lost(scale_set.obj, listeners):
+        is_lost = moves or self._is_lost(scale_set.obj, listeners)
+        if is_lost or not is_recorded(scale_set.obj):
             await self._register(scale_set)
             self._asked.update({listener.uid: True for listener in listeners})
 
@@ -244,7 +244,8 @@ class AutoscalingRunnerSetReconciler:
 
         message = f"the service has it as scale set {after.id} in runner group {after.group}"
         self._condition(scale_set, REGISTERED, True, "Registered", message)
-        if before and before != after.id:
+        has_moved = any(each.id == before for each in departed(obj))
+        if before and before != after.id and not has_moved:
             lost = (
                 f"the service does not know scale set {before} any more; registered as {after.id}"
             )

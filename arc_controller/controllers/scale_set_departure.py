@@ -78,8 +78,9 @@ class Departures:
 
     async def note(
         self, scale_set: LazyCopy[AutoscalingRunnerSet], runner_set: EphemeralRunnerSet
-    ) -> None:
-        """Remember where the runners still are registered, if the spec now names another place.
+    ) -> bool:
+        """Remember where the runners still are registered, if the spec now names another place;
+        says whether it does.
 
         To be called before the runner set is brought up to date. Raises `ApiError`.
         """
@@ -87,7 +88,7 @@ class Departures:
         if not spec.runner_scale_set_id or _is_same_place(
             spec.github_config_url, obj.spec.github_config_url
         ):
-            return
+            return False
         annotations = obj.metadata.annotations
         left = Departed(
             id=spec.runner_scale_set_id,
@@ -100,10 +101,10 @@ class Departures:
             vault_config=spec.vault_config,
         )
         known = departed(obj)
-        if any(_is_same(each, left) for each in known):
-            return
-        _write(scale_set, [*known, left])
-        await scale_set.patch(self.context.client)
+        if not any(_is_same(each, left) for each in known):
+            _write(scale_set, [*known, left])
+            await scale_set.patch(self.context.client)
+        return True
 
     async def settle(
         self, scale_set: LazyCopy[AutoscalingRunnerSet], listeners: Sequence[AutoscalingListener]
@@ -158,8 +159,10 @@ class Departures:
         return True
 
     def _is_in_use(self, obj: AutoscalingRunnerSet, left: Departed) -> bool:
-        return scale_set_id(obj) == left.id and _is_same_place(
-            obj.spec.github_config_url, left.github_config_url
+        """Whether it is the registration that `obj` has now: two URLs may name one place, as when
+        an organisation or a server is renamed."""
+        return (
+            scale_set_id(obj) == left.id and registered_name(obj).casefold() == left.name.casefold()
         )
 
     async def _is_shared(self, obj: AutoscalingRunnerSet, left: Departed) -> bool:

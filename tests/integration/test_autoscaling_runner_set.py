@@ -646,6 +646,33 @@ async def test_row_5_the_registration_at_a_config_url_that_was_left_is_removed()
 
 
 @simulated
+async def test_row_5_a_place_that_is_only_renamed_keeps_its_registration() -> None:
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        await here.edit(githubConfigUrl="https://github.example.com/acme")  # the same service
+        await here.settle(120)
+        assert (await here.listener()).spec.github_config_url == "https://github.example.com/acme"
+        assert (await here.condition("Ready")).status == "True"
+        assert list(here.service.scale_sets) == [old] == [scale_set_id(await here.scale_set())]
+        assert DEPARTED not in (await here.scale_set()).metadata.annotations
+
+
+@simulated
+async def test_row_5_another_server_where_the_id_means_nothing_gives_a_new_one() -> None:
+    async with world() as here:
+        await installed(here)
+        old = scale_set_id(await here.scale_set())
+        here.service.forget_scale_set(old)  # as if the other server had never heard of it
+        await here.edit(githubConfigUrl="https://github.example.com/acme")
+        await here.settle(60)
+        new = scale_set_id(await here.scale_set())
+        assert list(here.service.scale_sets) == [new] != [old]
+        assert (await here.listener()).spec.runner_scale_set_id == new
+        assert (await here.runner_set()).spec.ephemeral_runner_spec.runner_scale_set_id == new
+
+
+@simulated
 async def test_row_5_a_registration_that_was_left_waits_for_its_runners_also_across_a_restart() -> (
     None
 ):
