@@ -27,25 +27,22 @@ from arc_controller.controllers.conditions import (
     put_condition,
 )
 from arc_controller.controllers.context import Context
-from arc_controller.controllers.drift import Unwritable, is_same_listener, is_same_runner_spec
 from arc_controller.controllers.indexes import (
     LISTENERS_OF_SCALE_SET,
-    RUNNER_SETS_OF_SCALE_SET,
     SAME_REGISTRATION,
     registration_of,
 )
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.listener_state import STARTING
-from arc_controller.controllers.meta import is_foreign, same_metadata, set_metadata
 from arc_controller.controllers.scale_set import (
     new_ephemeral_runner_set,
-    new_listener,
     registered_name,
     runner_limits,
     scale_set_id,
     validate,
 )
 from arc_controller.controllers.scale_set_departure import Departures, departed
+from arc_controller.controllers.scale_set_parts import Parts
 from arc_controller.controllers.scale_set_registration import (
     Registration,
     is_recorded,
@@ -85,7 +82,7 @@ class AutoscalingRunnerSetReconciler:
         self._client = context.client
         self._removal = Removal(context)
         self._departures = Departures(context)
-        self._unwritable = Unwritable()
+        self._parts = Parts(context)
         self._counted: TTLCache[NamespacedName, float] = TTLCache(
             4096, COUNTS_EVERY, timer=_loop_time
         )
@@ -113,7 +110,7 @@ class AutoscalingRunnerSetReconciler:
 
     async def _advance(self, scale_set: ScaleSet) -> Result:
         validate(scale_set.obj)
-        runner_set = await self._runner_set(scale_set.obj)
+        runner_set = await self._parts.runner_set(scale_set.obj)
         listeners = await self._client.list(
             AutoscalingListener, index=(LISTENERS_OF_SCALE_SET, str(scale_set.obj.key))
         )
@@ -134,18 +131,18 @@ class AutoscalingRunnerSetReconciler:
             await self._register(scale_set)
             self._asked.update({listener.uid: True for listener in listeners})
 
-        await self._remove_other_runner_sets(scale_set.obj)
+        await self._parts.remove_other_runner_sets(scale_set.obj)
         if runner_set is not None and runner_set.is_being_deleted:
             return Result()  # its deletion ends in an event, and then there is a new one
         if runner_set is None and listeners:
             # What they asked for they asked of a set that is gone, and they do not ask again before
             # something happens.
-            await self._stop(listeners)
-            runner_set = await self._ensure_runner_set(scale_set.obj, None)
+            await self._parts.stop(listeners)
+            runner_set = await self._parts.ensure_runner_set(scale_set.obj, None)
             return await self._report(scale_set, runner_set, None)
-        runner_set = await self._ensure_runner_set(scale_set.obj, runner_set)
+        runner_set = await self._parts.ensure_runner_set(scale_set.obj, runner_set)
 
-        listener = await self._ensure_listener(scale_set.obj, listeners)
+        listener = await self._parts.ensure_listener(scale_set.obj, listeners)
         if not is_verified(scale_set.obj):
             # Only now: an edit of the spec shall not wait for a service that is not well.
             await self._register(scale_set)
@@ -181,7 +178,7 @@ class AutoscalingRunnerSetReconciler:
         wanted.spec.ephemeral_runner_spec.runner_scale_set_id = (
             spec.ephemeral_runner_spec.runner_scale_set_id
         )
-        return self._has_runner_spec(runner_set, wanted)
+        return self._parts.has_runner_spec(runner_set, wanted)
 
     async def _park(
         self,
@@ -189,7 +186,7 @@ class AutoscalingRunnerSetReconciler:
         runner_set: EphemeralRunnerSet,
         listeners: Sequence[AutoscalingListener],
     ) -> Result:
-        await self._stop(listeners)
+        await self._parts.stop(listeners)
         if runner_set.spec.replicas or runner_set.spec.patch_id:
             # The last words of the listener may come after this; they bring us here again.
             stopped = LazyCopy(runner_set)
@@ -268,84 +265,6 @@ class AutoscalingRunnerSetReconciler:
                 record(leaving, registration)
                 await leaving.patch(self._client)
             raise
-
-    # Row 6: the set of runners.
-
-    async def _runner_set(self, obj: AutoscalingRunnerSet) -> EphemeralRunnerSet | None:
-        found = await self._client.find(EphemeralRunnerSet, obj.key)
-        if found is not None and is_foreign(found, obj):
-            raise InputError(
-                "NameTaken",
-                f"the EphemeralRunnerSet {found.key} belongs to somebody else; delete it",
-            )
-        return found
-
-    async def _remove_other_runner_sets(self, obj: AutoscalingRunnerSet) -> None:
-        """Other controllers named them differently."""
-        owned = await self._client.list(
-            EphemeralRunnerSet, index=(RUNNER_SETS_OF_SCALE_SET, obj.uid)
-        )
-        for other in owned:
-            if other.key != obj.key and not other.is_being_deleted:
-                await self._client.delete(EphemeralRunnerSet, other.key, uid=other.uid)
-
-    async def _ensure_runner_set(
-        self, obj: AutoscalingRunnerSet, runner_set: EphemeralRunnerSet | None
-    ) -> EphemeralRunnerSet:
-        wanted = new_ephemeral_runner_set(obj, self._context.config)
-        if runner_set is None:
-            return await self._client.create(wanted)
-
-        changed = LazyCopy(runner_set)
-        if not self._has_runner_spec(runner_set, wanted):
-            spec = changed.mutate().spec
-            spec.ephemeral_runner_spec = wanted.spec.ephemeral_runner_spec
-            spec.ephemeral_runner_metadata = wanted.spec.ephemeral_runner_metadata
-            applied = runner_set.status.applied_actionable_revision
-            spec.actionable_revision = max(spec.actionable_revision, applied) + 1
-        if not same_metadata(runner_set.metadata, wanted.metadata):
-            set_metadata(changed, wanted.metadata)
-
-        if await changed.patch(self._client):
-            revision = changed.obj.spec.actionable_revision
-            if revision != runner_set.spec.actionable_revision:
-                self._unwritable.note(runner_set.uid, wanted.spec, changed.obj.spec)
-                message = f"new runners are made from revision {revision} of the runner spec"
-                self._context.events.event(obj, "Normal", "RunnerSpecChanged", message)
-        return changed.obj
-
-    def _has_runner_spec(self, actual: EphemeralRunnerSet, wanted: EphemeralRunnerSet) -> bool:
-        return is_same_runner_spec(actual.spec, wanted.spec) or self._unwritable.is_known(
-            actual.uid, wanted.spec, actual.spec
-        )
-
-    # Row 7: the listener.
-
-    async def _ensure_listener(
-        self, obj: AutoscalingRunnerSet, listeners: Sequence[AutoscalingListener]
-    ) -> AutoscalingListener | None:
-        """The listener, or None while another one has to stop before it."""
-        wanted = new_listener(obj, self._context.config)
-        current: AutoscalingListener | None = None
-        for listener in listeners:
-            if listener.is_being_deleted:
-                continue
-            if is_same_listener(listener, wanted, self._unwritable):
-                current = listener
-                continue
-            await self._client.delete(AutoscalingListener, listener.key, uid=listener.uid)
-            message = f"the listener {listener.key} is replaced: what it is made from has changed"
-            self._context.events.event(obj, "Normal", "ListenerReplaced", message)
-        if current is not None or listeners:
-            return current
-        created = await self._client.create(wanted)
-        self._unwritable.note(created.uid, wanted.spec, created.spec)
-        return created
-
-    async def _stop(self, listeners: Sequence[AutoscalingListener]) -> None:
-        for listener in listeners:
-            if not listener.is_being_deleted:
-                await self._client.delete(AutoscalingListener, listener.key, uid=listener.uid)
 
     # Row 8: phase and counts.
 
