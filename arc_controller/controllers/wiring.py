@@ -37,8 +37,11 @@ from arc_controller.runtime.predicates import (
     labels_changed,
 )
 
+_FINALIZER_LOST: Predicate[KubeObject] = Predicate(
+    update=lambda old, new: not set(old.metadata.finalizers) <= set(new.metadata.finalizers)
+)
 _NOT_OUR_STATUS: Predicate[KubeObject] = any_of(
-    generation_changed, labels_changed, annotations_changed
+    generation_changed, labels_changed, annotations_changed, _FINALIZER_LOST
 )
 _ONLY_DELETED: Predicate[KubeObject] = Predicate(
     create=lambda _obj: False, update=lambda _old, _new: False

@@ -134,7 +134,8 @@ async def finalizers_taken_off_by_hand_come_back_and_the_end_is_clean(stage: Sta
                 there = found["metadata"].get("finalizers", [])
                 return sorted(there) == sorted(old["metadata"]["finalizers"])
 
-            await eventually(back, f"the finalizers of {path} are back")
+            # At once: without them a deletion would leave everything at the service.
+            await eventually(back, f"the finalizers of {path} are back", within=20)
         cluster.queue_jobs(1, duration=0.5)
         await cluster.until(completed=1, running=0)
         await clean_up(cluster)
