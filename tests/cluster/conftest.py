@@ -21,6 +21,7 @@ async def servers() -> AsyncIterator[Servers]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plain() -> AsyncIterator[Envtest]:
-    """Without CRDs and controllers. Who uses it leaves what is built in as it was."""
+    """Without controllers, and without CRDs but those that a test installs. Who uses it leaves what
+    is built in as it was."""
     async with Envtest(audit=True) as env:
         yield env

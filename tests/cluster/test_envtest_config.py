@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,22 +9,21 @@ import pytest_asyncio
 
 from arc_controller.testing.envtest import ClientConfig, Envtest, Rest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CONFIG = Path(__file__).parents[2] / "config"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def env() -> AsyncIterator[Envtest]:
-    async with Envtest() as env:
-        await env.kubectl("apply", "-k", str(CONFIG / "default"))
-        established = "--for=condition=Established"
-        await env.kubectl("wait", established, "crd", "--all", "--timeout=30s")
-        await env.kubectl("apply", "-k", str(CONFIG / "samples"))
-        yield env
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def env(plain: Envtest) -> Envtest:
+    await plain.kubectl("apply", "-k", str(CONFIG / "default"))
+    established = "--for=condition=Established"
+    await plain.kubectl("wait", established, "crd", "--all", "--timeout=30s")
+    await plain.kubectl("apply", "-k", str(CONFIG / "samples"))
+    return plain
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def manager(env: Envtest) -> ClientConfig:
     return await env.service_account("arc-systems", "arc-controller")
 

@@ -86,8 +86,8 @@ async def test_the_same_name_asked_for_twice_is_the_same_user(env: Envtest) -> N
 
 
 async def test_a_service_account_is_who_role_bindings_say_it_is(env: Envtest) -> None:
-    await env.namespace("arc-systems")
-    config = await env.service_account("arc-systems", "manager", rules=[READ_PODS])
+    await env.namespace("operators")
+    config = await env.service_account("operators", "manager", rules=[READ_PODS])
     async with Rest(config) as rest:
         review = await rest.request(
             "POST",
@@ -95,10 +95,10 @@ async def test_a_service_account_is_who_role_bindings_say_it_is(env: Envtest) ->
             {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
         )
         info = review["status"]["userInfo"]
-        assert info["username"] == "system:serviceaccount:arc-systems:manager"
-        assert "system:serviceaccounts:arc-systems" in info["groups"]
+        assert info["username"] == "system:serviceaccount:operators:manager"
+        assert "system:serviceaccounts:operators" in info["groups"]
         assert "system:authenticated" in info["groups"]
-    assert await status(config, "/api/v1/namespaces/arc-systems/pods") == 200
+    assert await status(config, "/api/v1/namespaces/operators/pods") == 200
 
 
 async def test_a_stranger_is_not_let_in(env: Envtest) -> None:

@@ -468,6 +468,9 @@ async def a_namespace_without_permissions_is_told_and_works_once_it_has_them(
 
         await cluster.until(lambda: "forbidden" in ready())
         await stage.permit(namespace)
+        # Looked at once a minute, and whenever somebody touches the scale set.
+        change = {"spec": {"maxRunners": 6}}
+        await cluster.patch(AutoscalingRunnerSet, "linux", change, namespace=namespace)
         await cluster.until(
             lambda: len(cluster.service.scale_set().idle) == 1, listeners=1, within=120
         )

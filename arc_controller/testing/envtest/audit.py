@@ -50,18 +50,26 @@ class Rule:
         return f"{self.verb} {resource}" + (f" {self.name!r}" if self.name else "")
 
 
-def read_audit(path: Path) -> list[AuditEvent]:
-    """The requests in an audit log, oldest first, each once."""
-    events: dict[str, AuditEvent] = {}
-    if not path.exists():
-        return []
-    with path.open() as lines:
-        for line in lines:
-            if not line.endswith("\n"):
-                break  # being written right now
-            event = _event(json.loads(line))
-            events.setdefault(event.audit_id, event)
-    return list(events.values())
+class AuditLog:
+    """An audit log that is being written: `events` reads what was added since."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._events: dict[str, AuditEvent] = {}
+
+    def events(self) -> list[AuditEvent]:
+        """The requests so far, oldest first, each once."""
+        if self._path.exists():
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                for line in log:
+                    if not line.endswith(b"\n"):
+                        break  # being written right now
+                    self._read += len(line)
+                    event = _event(json.loads(line))
+                    self._events.setdefault(event.audit_id, event)
+        return list(self._events.values())
 
 
 def refusals(events: Iterable[AuditEvent], username: str | None = None) -> list[AuditEvent]:

@@ -17,7 +17,7 @@ import aiohttp
 
 from arc_controller.testing.envtest.access import Grant, grant_objects
 from arc_controller.testing.envtest.assets import Assets, EnvtestError, find_assets
-from arc_controller.testing.envtest.audit import POLICY, AuditEvent, read_audit
+from arc_controller.testing.envtest.audit import POLICY, AuditEvent, AuditLog
 from arc_controller.testing.envtest.clientconfig import ClientConfig
 from arc_controller.testing.envtest.crds import CrdSource, install_crds, load_crds
 from arc_controller.testing.envtest.pki import (
@@ -99,6 +99,7 @@ class Envtest:
         self._admin: ClientConfig | None = None
         self._rest: Rest | None = None
         self._folder: Path | None = None
+        self._audit_log: AuditLog | None = None
         self._port = 0
         self.etcd_url = ""
         self.processes: dict[str, Process] = {}
@@ -197,7 +198,9 @@ class Envtest:
         """Every request so far, oldest first. Needs ``audit=True``."""
         if not self._audit:
             raise EnvtestError("nothing was recorded: start Envtest with audit=True")
-        return read_audit(self.folder / "audit.log")
+        if self._audit_log is None:
+            self._audit_log = AuditLog(self.folder / "audit.log")
+        return self._audit_log.events()
 
     async def restart_api_server(self, *, kill: bool = False) -> None:
         """Stops kube-apiserver (or kills it) and starts it again at the same address: every watch
