@@ -9,6 +9,9 @@ import pytest
 from arc_controller.runtime.logs import configure_logging
 from arc_controller.testing.mutations import mutations_detected
 
+# So that an assertion of a scenario shows its values, as one of a test does.
+pytest.register_assert_rewrite("tests.scenarios")
+
 # structlog's default prints the variables of every frame of a traceback, tokens included.
 configure_logging("info", "text")
 

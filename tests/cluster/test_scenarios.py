@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.scenarios import SCENARIOS
-from tests.scenarios.runs import Runs, Servers
+from tests.scenarios.runs import Runs, Servers, selected
 from tests.scenarios.stage import Scenario, name_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def runs(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Runs]:
-    async with Runs(request, servers) as runs:
+    async with Runs(servers, selected(request)) as runs:
         yield runs
 
 

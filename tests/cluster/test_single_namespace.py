@@ -11,7 +11,7 @@ import pytest_asyncio
 from arc_controller.testing.envtest.assets import find_assets
 from tests.scenarios import changes, deletions, jobs, listeners, networks, pods, processes
 from tests.scenarios.charts import single_namespace
-from tests.scenarios.runs import Runs, Servers
+from tests.scenarios.runs import Runs, Servers, selected
 from tests.scenarios.servers import real_server
 from tests.scenarios.stage import Scenario, name_of
 
@@ -44,7 +44,7 @@ async def runs(request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
     permissions = await single_namespace(assets.program("helm"))
     async with (
         Servers(partial(real_server, permissions), AT_ONCE) as servers,
-        Runs(request, servers, SCENARIOS) as runs,
+        Runs(servers, selected(request), SCENARIOS) as runs,
     ):
         yield runs
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.scenarios import SCENARIOS
-from tests.scenarios.runs import Runs, Servers
+from tests.scenarios.runs import Runs, Servers, selected
 from tests.scenarios.servers import embedded_server
 from tests.scenarios.stage import Scenario, name_of
 
@@ -19,7 +19,10 @@ AT_ONCE = 4
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runs(request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
-    async with Servers(embedded_server, AT_ONCE) as servers, Runs(request, servers) as runs:
+    async with (
+        Servers(embedded_server, AT_ONCE) as servers,
+        Runs(servers, selected(request)) as runs,
+    ):
         yield runs
 
 

@@ -68,21 +68,25 @@ class Servers:
         return server
 
 
+def selected(request: pytest.FixtureRequest) -> list[Scenario]:
+    """The scenarios that this session of pytest runs in the file of ``request``."""
+    items = [item for item in request.session.items if item.path == request.path]
+    calls = [call for item in items if (call := getattr(item, "callspec", None))]
+    return [call.params["scenario"] for call in calls]
+
+
 class Runs:
-    """Those of ``scenarios`` that this session of pytest selected in one file, running until the
-    block ends."""
+    """The ``wanted`` ones of all ``scenarios``, running until the block ends."""
 
     def __init__(
         self,
-        request: pytest.FixtureRequest,
         servers: Servers,
+        wanted: Sequence[Scenario],
         scenarios: Sequence[Scenario] = SCENARIOS,
     ) -> None:
-        self._scenarios = scenarios
-        selected = [item for item in request.session.items if item.path == request.path]
-        calls = [call for item in selected if (call := getattr(item, "callspec", None))]
-        self._wanted: list[Scenario] = [call.params["scenario"] for call in calls]
         self._servers = servers
+        self._wanted = wanted
+        self._scenarios = scenarios
         self._tasks: dict[Scenario, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Runs:
