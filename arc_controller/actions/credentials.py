@@ -18,6 +18,7 @@ APP_KEYS = ("github_app_id", "github_app_installation_id", "github_app_private_k
 
 _ISSUED_AGO = timedelta(seconds=60)  # a clock that runs ahead of GitHub's must not matter
 _LIFETIME = timedelta(minutes=9)  # GitHub refuses more than ten
+_ID_DIGITS = 19  # of a 64 bit number
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def credentials_from_mapping(
 
     Empty values count as absent; white space around a value is cut off. ``where`` names the secret
     in errors. Raises :class:`InvalidCredentials` saying which keys are missing, contradictory or
-    malformed. The private key is parsed here, so that a wrong one is told at once.
+    malformed, and never their value. The private key is parsed here, so that a wrong one is told at
+    once; so is a character that no token has and no HTTP header can carry.
     """
     values = {key: _text(mapping, key, where) for key in (TOKEN_KEY, *APP_KEYS)}
     token = values[TOKEN_KEY]
@@ -78,6 +80,7 @@ def credentials_from_mapping(
             f"keep either {TOKEN_KEY} or {_and(APP_KEYS)}"
         )
     if token:
+        _check_characters(token, TOKEN_KEY, where)
         return PersonalAccessToken(token)
     if not given:
         raise InvalidCredentials(
@@ -88,9 +91,12 @@ def credentials_from_mapping(
         raise InvalidCredentials(f"{where} has {_and(given)} but lacks {_and(missing)}")
 
     app_id, installation, private_key = (values[key] for key in APP_KEYS)
-    if not (installation.isascii() and installation.isdigit()):
+    _check_characters(app_id, "github_app_id", where)
+    if not (installation.isascii() and installation.isdigit() and len(installation) <= _ID_DIGITS):
+        # What is long may be another key's value, and that is a secret.
+        shown = repr(installation) if len(installation) <= _ID_DIGITS else "with a text"
         raise InvalidCredentials(
-            f"{where} has github_app_installation_id {installation!r}, which is not a number"
+            f"{where} has github_app_installation_id {shown}, which is not a number"
         )
     check_private_key(private_key, where)
     return GitHubApp(app_id, int(installation), private_key)
@@ -154,6 +160,24 @@ def _text(mapping: Mapping[str, str | bytes], key: str, where: str) -> str:
     if not isinstance(value, str):
         raise InvalidCredentials(f"{where} has a {key} that is not text")
     return value.strip()
+
+
+def _check_characters(value: str, key: str, where: str) -> None:
+    """Only what is printable ASCII and no space: the rest is an accident of copying."""
+    for position, character in enumerate(value, 1):
+        if not "!" <= character <= "~":
+            raise InvalidCredentials(
+                f"{where} has a {key} with {_kind(character)} as character {position} of "
+                f"{len(value)}: expected letters, digits and signs alone, on one line"
+            )
+
+
+def _kind(character: str) -> str:
+    if character in "\r\n":
+        return "a line break"
+    if character.isspace():
+        return "white space"
+    return "a control character" if ord(character) < 128 else "something that is not ASCII"
 
 
 def _and(keys: tuple[str, ...] | list[str]) -> str:

@@ -70,6 +70,11 @@ class ConnectionFailed(CallError):
     transient = True
 
 
+class RequestNotSent(CallError):
+    """HTTP cannot carry the request: an address or a header, often a token that the service gave,
+    holds what is not allowed there."""
+
+
 class CallTimeout(CallError):
     """The call, its retries included, took longer than it may."""
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import aiohttp
 from yarl import URL
 
-from .errors import ClientClosed, ConnectionFailed, InvalidCertificates, scrub
+from .errors import ClientClosed, ConnectionFailed, InvalidCertificates, RequestNotSent, scrub
 from .http import HttpRequest, HttpResponse
 from .proxy import ProxySettings
 
@@ -54,6 +54,13 @@ class AiohttpTransport:
             return HttpResponse(response.status, response.headers, body)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = scrub(_reason(error), self._secrets)
+        except ValueError:
+            # Not its words: they may quote the header.
+            raise RequestNotSent(
+                request.method,
+                request.url,
+                "its address or a header holds a character that HTTP does not allow",
+            ) from None
         except RuntimeError:
             if not self._closed:
                 raise

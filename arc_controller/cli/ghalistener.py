@@ -8,7 +8,7 @@ from types import ModuleType
 
 def main() -> None:
     """Listen until SIGTERM; see `arc_controller.listener.process` for the exit status."""
-    sys.exit(load().main())
+    sys.exit(load().main(arguments=sys.argv[1:]))
 
 
 def load() -> ModuleType:

@@ -76,7 +76,9 @@ def config_file(
         azure_key_vault=_azure(vault, vault_proxy or {}) if vault else None,
         github_token=credentials.get("github_token", "").strip(),
         github_app_id=credentials.get("github_app_id", "").strip(),
-        github_app_installation_id=int(credentials.get("github_app_installation_id", "") or 0),
+        github_app_installation_id=int(
+            credentials.get("github_app_installation_id", "").strip() or 0
+        ),
         github_app_private_key=credentials.get("github_app_private_key", "").strip(),
         ephemeral_runner_set_namespace=spec.autoscaling_runner_set_namespace,
         ephemeral_runner_set_name=spec.ephemeral_runner_set_name,

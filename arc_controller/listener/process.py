@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,9 @@ from arc_controller.actions import (
     ActionsClient,
     ActionsError,
     Credentials,
+    InvalidCertificates,
+    InvalidCredentials,
+    InvalidProxy,
     ProxySettings,
     UserAgent,
     credentials_from_mapping,
@@ -31,6 +35,7 @@ from arc_controller.api import SCHEME
 from arc_controller.listener.assembly import assemble, job_metrics
 from arc_controller.listener.config import ConfigError, ListenerConfig, load_config
 from arc_controller.listener.errors import ListenerError
+from arc_controller.listener.metrics import JobMetrics
 from arc_controller.listener.server import serve_metrics
 from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.errors import ConfigurationError
@@ -44,9 +49,37 @@ STOPPED, FAILED, MISCONFIGURED = 0, 1, 2
 log = structlog.get_logger(__name__)
 
 
-def main(environ: Mapping[str, str] | None = None) -> int:
+USAGE: Final = f"""\
+Usage: ghalistener
+
+Listens for the jobs of one scale set until SIGTERM. The manager starts it in a pod. It has no
+flags; --help and --version print and exit.
+
+Environment:
+  {CONFIG_PATH}
+        The path of config.json, whose keys docs/listener.md explains. Required.
+  KUBECONFIG
+        How to reach the API server; in a cluster that of the pod is used.
+  http_proxy, https_proxy, no_proxy
+        How to reach the Actions service.
+
+Exit status: 0 told to stop, 1 it cannot go on, 2 the configuration cannot be used.
+"""
+
+
+def main(environ: Mapping[str, str] | None = None, arguments: Sequence[str] = ()) -> int:
     """Run until SIGTERM or SIGINT, or until it cannot go on; the exit status."""
     environ = os.environ if environ is None else environ
+    names = {argument.lstrip("-") for argument in arguments}
+    if names & {"help", "h"}:
+        print(USAGE, end="")
+        return STOPPED
+    if "version" in names:
+        print(arc_controller.__version__)
+        return STOPPED
+    if arguments:
+        # Not refused: a template may have given some to a listener that never looked at them.
+        print(f"ghalistener: {arguments[0]!r} has no effect, see --help", file=sys.stderr)
     path = environ.get(CONFIG_PATH, "")
     try:
         if not path:
@@ -77,10 +110,15 @@ async def _until_stopped(config: ListenerConfig, environ: Mapping[str, str]) -> 
     except asyncio.CancelledError:
         if not stopping:
             raise
-    except (ConfigError, ConfigurationError) as error:
+    except (ConfigError, ConfigurationError, InvalidCredentials, InvalidProxy) as error:
         return _give_up(str(error), MISCONFIGURED)
     except (ListenerError, ActionsError, OSError) as error:
         return _give_up(str(error), FAILED)
+    except Exception as error:
+        # A mistake of ours. The pod's status must tell of it too; its words may hold anything.
+        log.exception("the listener ends")
+        kind = type(error).__name__
+        return _give_up(f"ended by an unexpected {kind}, please report it: see the log", FAILED)
     log.info("stopped")
     return STOPPED
 
@@ -88,24 +126,42 @@ async def _until_stopped(config: ListenerConfig, environ: Mapping[str, str]) -> 
 async def serve(config: ListenerConfig, environ: Mapping[str, str]) -> None:
     """Connect, serve metrics, and listen until cancelled; everything is closed afterwards.
 
-    Raises `ListenerError`, `ActionsError` for credentials, proxies or CAs that cannot be used,
-    `ConfigurationError` when no API server can be found, `OSError` when the metrics address is
-    taken.
+    Raises `ListenerError`, also when the metrics address is taken, `ConfigError` for a metrics host
+    or a CA that cannot be used, `ActionsError` for such credentials and proxies, and
+    `ConfigurationError` when no API server can be found.
     """
     log.info("starting", version=arc_controller.__version__, config=repr(config))
     async with AsyncExitStack() as stack:
         metrics = job_metrics(config)
         if config.metrics_host_port is not None:
-            host, port = config.metrics_host_port
-            await stack.enter_async_context(
-                serve_metrics([metrics], host, port, config.metrics_endpoint)
-            )
+            await stack.enter_async_context(_metrics_server(config, metrics))
         transport = await open_transport(environ)
         stack.push_async_callback(transport.close)
         actions = await open_actions_client(config, environ)
         stack.push_async_callback(actions.aclose)
         listener = assemble(config, ApiClient(transport, SCHEME), actions, metrics=metrics)
         await listener.run()
+
+
+@asynccontextmanager
+async def _metrics_server(config: ListenerConfig, metrics: JobMetrics) -> AsyncIterator[None]:
+    host, port = config.metrics_host_port or ("", 0)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(
+                serve_metrics([metrics], host, port, config.metrics_endpoint)
+            )
+        except socket.gaierror as error:
+            raise ConfigError(
+                f"metrics_addr is {config.metrics_addr!r}, and {host} is no host here: "
+                f"{error.strerror}; expected :PORT, or the name or address of this pod"
+            ) from None
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise ListenerError(
+                f"metrics cannot be served at metrics_addr {config.metrics_addr!r}: {why.lower()}"
+            ) from None
+        yield
 
 
 async def open_transport(environ: Mapping[str, str]) -> Transport:
@@ -124,13 +180,17 @@ async def open_transport(environ: Mapping[str, str]) -> Transport:
 
 async def open_actions_client(config: ListenerConfig, environ: Mapping[str, str]) -> ActionsClient:
     """A client of the service with the configured credentials, CAs, and the pod's proxies."""
-    return ActionsClient(
-        config.config_url,
-        await _credentials(config),
-        proxy=ProxySettings.from_environment(environ),
-        root_cas=[config.server_root_ca] if config.server_root_ca else [],
-        user_agent=UserAgent(scale_set_id=config.runner_scale_set_id, subsystem="listener"),
-    )
+    credentials = await _credentials(config)
+    try:
+        return ActionsClient(
+            config.config_url,
+            credentials,
+            proxy=ProxySettings.from_environment(environ),
+            root_cas=[config.server_root_ca] if config.server_root_ca else [],
+            user_agent=UserAgent(scale_set_id=config.runner_scale_set_id, subsystem="listener"),
+        )
+    except InvalidCertificates as error:
+        raise ConfigError(f"server_root_ca: {error}") from None
 
 
 async def _credentials(config: ListenerConfig) -> Credentials:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,7 +15,9 @@ from arc_controller.actions import (
     InvalidCertificates,
     PersonalAccessToken,
     ProxySettings,
+    RequestNotSent,
     RetryPolicy,
+    is_transient,
 )
 from arc_controller.testing.actions import FakeActionsService, FakeProxy, HttpActionsService
 from arc_controller.testing.actions.certificates import LocalAuthority
@@ -85,6 +88,19 @@ async def test_a_ca_that_cannot_be_read_is_told_at_once(
 ) -> None:
     with pytest.raises(InvalidCertificates, match="CA certificate 2 of 2 cannot be read"):
         ActionsClient("https://github.com/acme", PAT, root_cas=(authority.pem, pem))
+
+
+@pytest.mark.parametrize("token", ["ghp_planted\nx", "ghp_planted\x00x"])
+async def test_a_token_that_http_cannot_carry_is_an_error_without_the_token(
+    plain: HttpActionsService, token: str
+) -> None:
+    error = await error_of(
+        ActionsClient(plain.config_url(), PersonalAccessToken(token), retries=ONCE)
+    )
+    assert isinstance(error, RequestNotSent)
+    assert not is_transient(error)
+    assert "holds a character that HTTP does not allow" in str(error)
+    assert "planted" not in "".join(traceback.format_exception(error))
 
 
 # Proxies

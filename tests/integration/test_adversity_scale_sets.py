@@ -590,6 +590,22 @@ async def test_credentials_that_are_no_text_are_one_clear_error() -> None:
 
 
 @simulated
+async def test_a_token_with_a_line_break_inside_is_one_clear_error() -> None:
+    async with world() as here:
+        await here.admin.patch(
+            Secret, NamespacedName(RUNNERS, "github"), {"stringData": {"github_token": "a\nb"}}
+        )
+        here.install(scale_set())
+        await here.settle()
+        ready = await here.condition("Ready")
+        assert (ready.status, ready.reason) == ("False", "InvalidCredentials")
+        assert ready.message == (
+            f"the secret {RUNNERS}/github (githubConfigSecret) has a github_token with a "
+            "line break as character 2 of 3: expected letters, digits and signs alone, on one line"
+        )
+
+
+@simulated
 async def test_the_api_server_refuses_a_negative_limit_with_the_field() -> None:
     async with Cluster() as cluster:
         await cluster.set_credentials("t")

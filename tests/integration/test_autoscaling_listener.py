@@ -515,6 +515,26 @@ async def test_credentials_that_vanish_are_told_while_the_listener_keeps_running
 
 
 @simulated
+async def test_a_rotated_token_with_a_line_break_is_told_while_the_listener_keeps_running() -> None:
+    async with world() as here:
+        await installed(here)
+        before = await here.pod()
+        rotated = {"stringData": {"github_token": "token\n2"}}
+        await here.admin.patch(Secret, NamespacedName(RUNNERS, "github"), rotated)
+        await here.settle(180)
+        status, reason, message = await ready(here)
+        assert (status, reason) == ("False", "InvalidCredentials")
+        assert "the secret ci/github (githubConfigSecret) has a github_token" in message
+        assert "a line break as character 6 of 7" in message
+        assert (await here.condition("Ready")).status == "False"
+        assert (await here.pod()).uid == before.uid
+        repaired = {"stringData": {"github_token": "token-1"}}
+        await here.admin.patch(Secret, NamespacedName(RUNNERS, "github"), repaired)
+        await here.settle(120)
+        assert (await ready(here))[0] == "True"
+
+
+@simulated
 async def test_half_of_a_github_app_is_one_clear_error_and_shows_no_secret() -> None:
     async with world() as here:
         here.secret("app", github_app_id="7", github_app_private_key="very-secret")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -15,11 +16,15 @@ from random import Random
 from typing import Any
 
 import aiohttp
+import pytest
 
+from arc_controller import __version__
 from arc_controller.actions import ActionsClient, PersonalAccessToken, RunnerScaleSet
 from arc_controller.api import SCHEME
 from arc_controller.api.crd import custom_resource_definitions
 from arc_controller.api.v1alpha1 import EphemeralRunnerSet
+from arc_controller.listener import process
+from arc_controller.listener.config import ListenerConfig
 from arc_controller.runtime.client import ApiClient
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.testing.actions import FakeActionsService, HttpActionsService
@@ -231,6 +236,67 @@ async def test_a_wrong_configuration_is_exit_status_two_and_a_sentence(tmp_path:
             r"ghalistener: \S+config\.json: max_runners is -1, expected 0 to 2147483647",
             it.output.strip(),
         )
+
+
+async def test_what_the_configuration_leads_to_is_exit_status_two_and_names_the_key(
+    tmp_path: Path,
+) -> None:
+    damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    async with stage(tmp_path) as it:
+        for changes, said in (
+            ({"server_root_ca": damaged}, "server_root_ca: CA certificate 1 of 1 cannot be read"),
+            ({"github_token": "ghp_very_secret\nx"}, "github_token with a line break"),
+            ({"metrics_addr": "no.such.host.invalid:0"}, "no.such.host.invalid is no host here"),
+        ):
+            await it.start(**changes)
+            assert await it.exit_status() == 2
+            last = it.output.strip().splitlines()[-1]
+            assert last.startswith("ghalistener: ")
+            assert said in last
+            assert "Traceback" not in it.output
+
+
+async def test_a_metrics_address_that_is_taken_is_exit_status_one_and_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with stage(tmp_path) as it:
+            await it.start(metrics_addr=address)
+            assert await it.exit_status() == 1
+    assert it.output.strip().splitlines()[-1] == (
+        f"ghalistener: metrics cannot be served at metrics_addr '{address}': address already in use"
+    )
+
+
+def test_it_says_what_it_is_when_asked() -> None:
+    shown = {}
+    for argument in ("--help", "-h", "--version"):
+        command = (*PROGRAM, argument)
+        done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        shown[argument] = done.stdout
+    assert "LISTENER_CONFIG_PATH" in shown["--help"] == shown["-h"]
+    assert shown["--version"] == f"{__version__}\n"
+
+
+def test_an_argument_is_said_to_have_no_effect() -> None:
+    command = (*PROGRAM, "--port=1")
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "ghalistener: '--port=1' has no effect, see --help"
+
+
+async def test_a_mistake_of_ours_is_exit_status_one_and_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    async def broken(*_: object) -> None:
+        raise LookupError("ghp_very_secret")
+
+    monkeypatch.setattr(process, "serve", broken)
+    async with stage(tmp_path) as it:
+        config = ListenerConfig(**it.config)
+        assert await process._until_stopped(config, {}) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said == "ghalistener: ended by an unexpected LookupError, please report it: see the log"
 
 
 def test_without_a_configuration_it_says_so() -> None:

@@ -123,6 +123,37 @@ def test_incomplete_or_contradictory_credentials_are_told_by_key(
     assert str(caught.value).startswith("secret team/creds ")
 
 
+@pytest.mark.parametrize(
+    ("token", "what"),
+    [
+        ("ghp_plan\nted", "a line break as character 9 of 12"),
+        ("ghp_plan ted", "white space as character 9 of 12"),
+        ("ghp_plan\x00ted", "a control character as character 9 of 12"),
+        ("ghp_plan\u2026ted", "something that is not ASCII as character 9 of 12"),
+    ],
+)
+def test_a_character_that_no_token_has_is_told_by_its_place_and_not_its_value(
+    token: str, what: str
+) -> None:
+    keys = app_keys(pem()) | {"github_app_id": token}
+    for key, mapping in (("github_token", {"github_token": token}), ("github_app_id", keys)):
+        with pytest.raises(InvalidCredentials) as caught:
+            credentials_from_mapping(mapping, "secret team/creds")
+        text = str(caught.value)
+        assert text.startswith(f"secret team/creds has a {key} with {what}: expected ")
+        assert "plan" not in text
+        assert text.isprintable()
+
+
+def test_another_keys_secret_in_the_place_of_a_number_is_not_shown() -> None:
+    for wrong in (pem(), "ghp_" + "x" * 36, "9" * 5000):
+        keys = app_keys(pem()) | {"github_app_installation_id": wrong}
+        with pytest.raises(InvalidCredentials) as caught:
+            credentials_from_mapping(keys)
+        assert "github_app_installation_id with a text, which is not a number" in str(caught.value)
+        assert wrong[:20] not in str(caught.value)
+
+
 def _encrypted() -> str:
     return (
         key()
