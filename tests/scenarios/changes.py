@@ -409,7 +409,11 @@ async def what_the_server_fills_in_is_not_taken_for_a_change(stage: Stage) -> No
         "resources": {"requests": {"cpu": "1000m", "memory": "1024Mi"}},
     }
     sidecar = {"name": "sidecar", "image": "sidecar", "livenessProbe": probe}
-    async with stage.cluster() as cluster:
+    async with (
+        stage.cluster() as cluster,
+        stage.limits(CONTROLLER_NAMESPACE),
+        stage.limits(stage.namespace),
+    ):
         await cluster.add_scale_set(
             "linux",
             min_runners=1,
@@ -429,6 +433,11 @@ async def what_the_server_fills_in_is_not_taken_for_a_change(stage: Stage) -> No
             runners=1,
         )
         await cluster.restart_manager()
+        (pod,) = cluster.observer.listener_pods()
+        _, made = await stage.ask("GET", f"{CORE}/pods/{pod.metadata.name}")
+        resources = [each["resources"] for each in made["spec"]["containers"]]
+        if stage.server.is_real:
+            assert all(each["limits"] == stage.LIMITS for each in resources), resources
         before = len(stage.server.requests())
 
         async def looked() -> bool:

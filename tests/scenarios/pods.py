@@ -61,6 +61,18 @@ async def an_evicted_idle_runner_gets_another_pod_and_no_failure(stage: Stage) -
 
 
 @scenario
+async def idle_runners_preempted_or_shut_down_with_their_node_are_replaced(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        for kind in (DisruptionKind.PREEMPTED, DisruptionKind.NODE_SHUTDOWN):
+            cluster.kubelet.next_pods(PodBehaviour(disruption=Disruption(kind, after=0.5)))
+        await cluster.add_scale_set("linux", min_runners=2, max_runners=5)
+        await cluster.until(lambda: cluster.kubelet.started["runner"] == 4)
+        await cluster.until(lambda: len(cluster.service.scale_set().idle) == 2, runners=2, pods=2)
+        assert all(runner.status.failures == {} for runner in cluster.runners)
+        await clean_up(cluster)
+
+
+@scenario
 async def a_runner_evicted_with_its_job_is_over_and_unregistered(stage: Stage) -> None:
     async with stage.cluster() as cluster:
         await cluster.add_scale_set("linux", max_runners=5)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from arc_controller.api.v1alpha1 import AutoscalingRunnerSet
 from arc_controller.controllers.config import ControllerConfig
@@ -42,6 +42,8 @@ def name_of(function: Scenario) -> str:
 
 class Stage:
     """What a scenario is given. `namespace` is for its runners; `more_runners` makes another."""
+
+    LIMITS: Final = {"cpu": "2", "memory": "2Gi"}
 
     def __init__(self, server: Server, number: int) -> None:
         self.server = server
@@ -121,6 +123,27 @@ class Stage:
             return shown is not None and used in ("", shown)
 
         await eventually(counts, f"quota {name} counts")
+
+    @asynccontextmanager
+    async def limits(self, namespace: str) -> AsyncIterator[None]:
+        """Meanwhile `LIMITS` are written into every container that has none.
+
+        The embedded server knows no LimitRange: there nothing happens."""
+        if not self.server.is_real:
+            yield
+            return
+        name = f"limits-{self.number}"
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"limits": [{"type": "Container", "default": self.LIMITS}]},
+        }
+        await create(self.server.access, manifest)
+        try:
+            yield
+        finally:
+            await self.ask("DELETE", self.path_of(manifest))
 
     async def restrict_pods(self) -> None:
         """Admission refuses pods, but those that promise not to run as root; returns when it does.
