@@ -31,6 +31,8 @@ from arc_controller.controllers.meta import hashed_name, own, with_integrity
 from arc_controller.runtime.objects import NamespacedName, ObjectMeta
 
 LISTENER_SUFFIX = "listener"
+REGISTERED_FOR = "actions.github.com/registered-for"
+"""The annotation with the uid of the object that the other annotations of a registration are of."""
 
 
 def validate(scale_set: AutoscalingRunnerSet) -> None:
@@ -70,8 +72,18 @@ def registered_name(scale_set: AutoscalingRunnerSet) -> str:
     return scale_set.spec.runner_scale_set_name or scale_set.metadata.name
 
 
+def is_copy(scale_set: AutoscalingRunnerSet) -> bool:
+    """Whether its annotations speak of another object's registration: a manifest that was cloned,
+    or restored from a backup. What the Go controller made says nothing and is taken at its word."""
+    made_for = scale_set.metadata.annotations.get(REGISTERED_FOR)
+    return bool(made_for) and made_for != scale_set.uid
+
+
 def scale_set_id(scale_set: AutoscalingRunnerSet) -> int:
-    """The scale set's id at the service; 0 if it is not registered or the annotation is garbage."""
+    """The scale set's id at the service; 0 if it is not registered, the annotation is garbage or
+    another object's."""
+    if is_copy(scale_set):
+        return 0
     return max(
         0, integer_annotation(scale_set.metadata.annotations, Annotation.RUNNER_SCALE_SET_ID)
     )

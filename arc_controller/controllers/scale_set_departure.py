@@ -33,7 +33,7 @@ from arc_controller.api.v1alpha1 import (
 )
 from arc_controller.controllers.context import Context
 from arc_controller.controllers.inputs import InputError
-from arc_controller.controllers.scale_set import registered_name, scale_set_id
+from arc_controller.controllers.scale_set import is_copy, registered_name, scale_set_id
 from arc_controller.controllers.service import Access
 from arc_controller.controllers.trouble import GIVE_UP_AFTER, trouble_of
 from arc_controller.runtime.errors import ApiError
@@ -176,9 +176,10 @@ class Departures:
 
 
 def departed(obj: AutoscalingRunnerSet) -> list[Departed]:
-    """What the annotation says; nothing if somebody made garbage of it."""
+    """What the annotation says; nothing if somebody made garbage of it, or it is another
+    object's."""
     text = obj.metadata.annotations.get(DEPARTED)
-    if not text:
+    if not text or is_copy(obj):
         return []
     try:
         return msgspec.json.decode(text, type=list[Departed])

@@ -17,7 +17,13 @@ from arc_controller.actions import (
 from arc_controller.api.v1alpha1 import Annotation, AutoscalingRunnerSet
 from arc_controller.api.v1alpha1 import Label as LabelKey
 from arc_controller.controllers.labels import url_labels
-from arc_controller.controllers.scale_set import registered_name, scale_set_id
+from arc_controller.controllers.scale_set import (
+    REGISTERED_FOR,
+    is_copy,
+    registered_name,
+    scale_set_id,
+)
+from arc_controller.controllers.scale_set_departure import DEPARTED
 from arc_controller.runtime.lazycopy import LazyCopy
 
 DEFAULT_GROUP = "Default"
@@ -73,12 +79,13 @@ def record(scale_set: LazyCopy[AutoscalingRunnerSet], registration: Registration
     """Put the registration into annotations and labels, to be written with the next
     `LazyCopy.patch`. What says this already is not copied."""
     labels = changed_labels(scale_set.obj)
-    if not labels and (
-        registration.annotations.items() <= scale_set.obj.metadata.annotations.items()
-    ):
+    wanted = {**registration.annotations, REGISTERED_FOR: scale_set.obj.uid}
+    if not labels and wanted.items() <= scale_set.obj.metadata.annotations.items():
         return
     metadata = scale_set.mutate().metadata
-    metadata.annotations.update(registration.annotations)
+    if is_copy(scale_set.obj):
+        metadata.annotations.pop(DEPARTED, None)  # another object's, too
+    metadata.annotations.update(wanted)
     for name, value in labels.items():
         if value is None:
             metadata.labels.pop(name, None)

@@ -17,6 +17,7 @@ from arc_controller.api.v1alpha1 import (
     Finalizer,
     Label,
 )
+from arc_controller.controllers.scale_set import REGISTERED_FOR
 from arc_controller.controllers.scale_set_departure import DEPARTED
 from arc_controller.runtime.errors import NotFound
 from arc_controller.runtime.objects import NamespacedName
@@ -486,6 +487,7 @@ async def test_row_5_a_new_scale_set_is_registered_with_its_labels_and_remembere
             Annotation.RUNNER_SCALE_SET_ID: str(record.id),
             Annotation.RUNNER_SCALE_SET_NAME: NAME,
             Annotation.RUNNER_GROUP_NAME: "Default",
+            REGISTERED_FOR: metadata.uid,
         }
         assert metadata.labels[Label.ORGANIZATION] == "acme"
         assert Label.REPOSITORY not in metadata.labels
