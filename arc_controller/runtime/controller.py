@@ -116,6 +116,7 @@ class Controller:
         self._metrics: ControllerMetrics | None = None
         if metrics is not None:
             self._metrics = metrics.controller(name, max_concurrent_reconciles)
+            self._metrics.active_workers.set_function(lambda: self._busy)
         self._idle = asyncio.Event()
         self._idle.set()
         self._busy = 0
@@ -165,15 +166,12 @@ class Controller:
     async def _process(self, key: NamespacedName) -> None:
         loop = asyncio.get_running_loop()
         metrics, started = self._metrics, loop.time()
-        if metrics is not None:
-            metrics.active_workers.inc()
         # Each worker has a context of its own, and its next key overwrites these.
         bind_contextvars(controller=self.name, namespace=key.namespace, name=key.name)
         try:
             outcome = await self._reconcile(key)
         finally:
             if metrics is not None:
-                metrics.active_workers.dec()
                 metrics.time.observe(loop.time() - started)
         if metrics is not None:
             metrics.count(outcome)
