@@ -27,15 +27,19 @@ RESYNC_CHUNK = 500
 class Result:
     """How a reconcile ended well; `requeue_after` (seconds) is the one way to ask for another.
 
-    A pass that asks for nothing is looked at again when something changes. Raises `TypeError` or
-    `ValueError` for what is no number of seconds.
+    A pass that asks for nothing is looked at again when something changes. A pass that only put
+    the work off, and so cannot know whether it would succeed, is `postponed`: the failures before
+    it are not forgotten. Raises `TypeError` or `ValueError` for what is no number of seconds.
     """
 
     requeue_after: float | None = None
+    postponed: bool = False
 
     def __post_init__(self) -> None:
         seconds = self.requeue_after
         if seconds is None:
+            if self.postponed:
+                raise ValueError("Result(postponed=True) needs a requeue_after: until when?")
             return
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise TypeError(f"Result(requeue_after={seconds!r}): it is a number of seconds")
@@ -201,8 +205,9 @@ class Controller:
             if deadline is not None and deadline.expired():
                 self._count_timeout()
             return self._retry(key, error)
-        self._conflicts.forget(key)
-        self.queue.forget(key)
+        if not result.postponed:
+            self._conflicts.forget(key)
+            self.queue.forget(key)
         if result.requeue_after is None:
             return "success"
         self.queue.add_after(key, result.requeue_after)

@@ -367,15 +367,6 @@ class _Follower(Generic[K]):
         self._informer._deleted(self, last)
         self.reached(last.metadata.resource_version)
 
-    def holds(self, key: NamespacedName, uid: str, version: str) -> bool:
-        stored = self._informer.store.peek(key)
-        return (
-            stored is not None
-            and key in self.held
-            and stored.metadata.resource_version == version
-            and stored.metadata.uid == uid
-        )
-
     def reached(self, version: str) -> None:
         self.last_heard = self._now()
         self.seen = number(version) or self.seen

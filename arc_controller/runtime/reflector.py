@@ -110,9 +110,6 @@ class Sink(Protocol[K_contra]):
     def reached(self, version: str) -> None:
         """Nothing else happened up to `version`."""
 
-    def holds(self, key: NamespacedName, uid: str, version: str) -> bool:
-        """Whether this very state of the object is known already, such as from one's own write."""
-
 
 class Reflector(Generic[K]):
     """Keeps a sink up to date with the objects of one kind in one namespace and label selection.
@@ -264,11 +261,7 @@ class Reflector(Generic[K]):
     def _take(self, line: bytes) -> bool:
         """Hand one event on; says whether it was about an object. Raises what an ERROR carries."""
         event = _decode_event(line)
-        obj: KubeObject | None
         match event.type:
-            case "ADDED" | "MODIFIED" if (echo := self._echo(event.object)) is not None:
-                self._sink.reached(echo.metadata.resource_version)
-                obj = echo
             case "ADDED" | "MODIFIED":
                 obj = self._decode(event.object)
                 if isinstance(obj, self._kind):
@@ -288,18 +281,6 @@ class Reflector(Generic[K]):
         if obj is not None and obj.metadata.resource_version:
             self.version = obj.metadata.resource_version
         return event.type != "BOOKMARK"
-
-    def _echo(self, raw: msgspec.Raw) -> KubeObject | None:
-        """What identifies a state that is known already: half of all events are about our own
-        writes, and reading an object costs more than all else that is done about it."""
-        try:
-            meta = _least(raw).metadata
-        except (msgspec.DecodeError, RecursionError):
-            return None
-        key = NamespacedName(meta.namespace, meta.name)
-        if not meta.resource_version or not self._sink.holds(key, meta.uid, meta.resource_version):
-            return None
-        return _partial(meta)
 
     # --- what both need ---------------------------------------------------------------------------
 
@@ -411,10 +392,8 @@ def _decode_least(raw: msgspec.Raw) -> KubeObject | None:
             meta = _least(raw).metadata
     except (msgspec.DecodeError, RecursionError):
         return None
-    return _partial(meta) if meta.name else None
-
-
-def _partial(meta: _LeastMeta) -> KubeObject:
+    if not meta.name:
+        return None
     return KubeObject(
         metadata=ObjectMeta(
             name=meta.name,

@@ -240,21 +240,6 @@ def test_the_answer_to_a_write_is_seen_at_once_and_its_event_is_dropped() -> Non
     assert diary.lines == ["initial a@1", "update a@1 to 6"]
 
 
-def test_only_the_very_state_that_is_stored_counts_as_held() -> None:
-    informer, _ = informer_of(Scope("one"), Scope("two"))
-    listed(informer, 5, scope=0)
-    listed(informer, 5, scope=1)
-    written = config("a", 6, namespace="one")
-    informer.observe(written)
-    holder, other = informer._followers
-
-    assert holder.holds(written.key, written.uid, "6")
-    assert not other.holds(written.key, written.uid, "6")
-    assert not holder.holds(written.key, written.uid, "7")
-    assert not holder.holds(written.key, "another", "6")
-    assert not holder.holds(NamespacedName("one", "b"), written.uid, "6")
-
-
 def test_the_event_of_a_write_may_come_before_its_answer() -> None:
     informer, diary = informer_of()
     listed(informer, 5, config("a", 1))

@@ -161,7 +161,6 @@ class Notebook:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.unreadable: list[frozenset[NamespacedName]] = []
-        self.held: set[tuple[NamespacedName, str, str]] = set()
 
     def replaced(
         self, objects: Sequence[Pod], unreadable: frozenset[NamespacedName], version: str
@@ -178,9 +177,6 @@ class Notebook:
 
     def reached(self, version: str) -> None:
         self.lines.append(f"reached {version}")
-
-    def holds(self, key: NamespacedName, uid: str, version: str) -> bool:
-        return (key, uid, version) in self.held
 
 
 def follow(server: ScriptedServer, labels: str = "") -> tuple[Reflector[Pod], Notebook]:
@@ -322,28 +318,6 @@ async def test_a_watch_that_breaks_is_resumed_from_the_last_version() -> None:
     assert notebook.lines == ["list 5: ", "changed a@6", "changed b@7", "reached 20"]
     assert [call.query["resourceVersion"] for call in server.watch_calls] == ["5", "6", "20"]
     assert len(server.list_calls) == 1
-
-
-@simulated
-async def test_a_state_that_is_known_already_is_not_read_but_counts_as_reached() -> None:
-    unreadable = pod("a", 6)
-    unreadable["status"] = {"phase": 1}  # it would be noticed if it was read
-    server = ScriptedServer(
-        lists=[page(5)],
-        watches=[
-            [event("MODIFIED", unreadable), TransportError("reset")],
-            [event("MODIFIED", pod("a", 7)), After(60)],
-            [Silence()],
-        ],
-    )
-    reflector, notebook = follow(server)
-    meta = unreadable["metadata"]
-    notebook.held.add((NamespacedName(meta["namespace"], "a"), meta.get("uid", ""), "6"))
-
-    await run_for(100, reflector)
-
-    assert notebook.lines == ["list 5: ", "reached 6", "changed a@7"]
-    assert [call.query["resourceVersion"] for call in server.watch_calls] == ["5", "6", "7"]
 
 
 @simulated
