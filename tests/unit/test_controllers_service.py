@@ -161,6 +161,27 @@ def test_what_makes_clients_different(cluster: Cluster) -> None:
     scenario()
 
 
+def test_a_certificate_that_cannot_be_read_is_told_by_field_config_map_and_key(
+    cluster: Cluster,
+) -> None:
+    cluster.config_maps["ca"] = {"pem": "-----BEGIN CERTIFICATE-----\nno\n"}
+    reference = ConfigMapKey(name="ca", key="pem")
+    tls = ServerTLS(certificate_from=CertificateSource(config_map_key_ref=reference))
+
+    @simulated
+    async def scenario() -> None:
+        clients = ActionsClients(Inputs(cluster))
+        with pytest.raises(InputError) as caught:
+            await clients.for_runner(spec(github_server_tls=tls), "ci")
+        assert caught.value.reason == "InvalidCertificates"
+        assert str(caught.value).startswith(
+            "githubServerTLS.certificateFrom.configMapKeyRef: the key 'pem' of config map ci/ca "
+            "holds a certificate that cannot be read"
+        )
+
+    scenario()
+
+
 def test_a_thousand_runners_cost_one_read(cluster: Cluster) -> None:
     @simulated
     async def scenario() -> None:
@@ -320,7 +341,7 @@ def test_a_vault_is_asked_by_the_secrets_name_and_not_all_the_time(cluster: Clus
 
     async def read(vault: Vault, name: str, proxy: ProxySettings | None) -> Mapping[str, str]:
         asked.append((name, proxy))
-        return {"github_token": "from the vault"}
+        return {"github_token": "from-the-vault"}
 
     @simulated
     async def scenario() -> None:
