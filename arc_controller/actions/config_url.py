@@ -77,6 +77,9 @@ def parse_config_url(url: str, *, environ: Mapping[str, str] | None = None) -> C
     except ValueError as error:
         raise InvalidConfigUrl(_sentence(url, str(error))) from None
 
+    # urlsplit drops some of these without a word.
+    if not url.strip().isprintable():
+        raise InvalidConfigUrl(_sentence(url, "it holds a control character"))
     if parts.scheme not in {"http", "https"}:
         raise InvalidConfigUrl(_sentence(url, "it does not begin with https:// or http://"))
     if not host or any(c.isspace() for c in host):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from base64 import b64encode
 from collections.abc import Sequence
@@ -119,14 +120,14 @@ def ssl_context(root_cas: tuple[str, ...]) -> ssl.SSLContext:
 def _reason(error: BaseException) -> str:
     match error:
         case aiohttp.ClientProxyConnectionError():
-            return f"the proxy {error.host}:{error.port} cannot be reached: {error.strerror}"
+            return f"the proxy {error.host}:{error.port} cannot be reached: {_cause(error)}"
         case aiohttp.ClientHttpProxyError():
             return f"the proxy refused the connection with status {error.status} {error.message}"
         case aiohttp.ClientConnectorCertificateError():
             why = getattr(error.certificate_error, "verify_message", "") or "not trusted"
             return f"the certificate of {error.host} is not accepted: {why}"
         case aiohttp.ClientConnectorError():
-            return f"{error.host}:{error.port} cannot be reached: {error.strerror}"
+            return f"{error.host}:{error.port} cannot be reached: {_cause(error)}"
         case aiohttp.ServerDisconnectedError():
             return "the connection was closed before the answer"
         case aiohttp.ClientPayloadError():
@@ -137,3 +138,11 @@ def _reason(error: BaseException) -> str:
             return error.strerror or type(error).__name__
         case _:
             return type(error).__name__
+
+
+def _cause(error: aiohttp.ClientConnectorError) -> str:
+    """What the system says, without the address that asyncio writes around it."""
+    number = error.os_error.errno
+    if number is not None and number > 0:  # those of name look-ups are negative
+        return os.strerror(number)
+    return error.strerror or "no reason given"

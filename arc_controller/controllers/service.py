@@ -20,6 +20,7 @@ from cachetools import LRUCache, TTLCache
 from arc_controller.actions import (
     ActionsClient,
     Credentials,
+    InvalidCertificates,
     ProxySettings,
     UserAgent,
     credentials_from_mapping,
@@ -36,7 +37,7 @@ from arc_controller.api.v1alpha1 import (
 )
 from arc_controller.controllers.inputs import InputError, Inputs
 from arc_controller.controllers.proxy import proxy_environment, proxy_settings
-from arc_controller.controllers.tls import server_root_ca
+from arc_controller.controllers.tls import described, server_root_ca
 from arc_controller.controllers.trouble import UNAUTHORIZED
 from arc_controller.controllers.vault import Vaults
 from arc_controller.runtime.objects import NamespacedName
@@ -167,17 +168,28 @@ class ActionsClients:
         found = await self._accepted(access)
         client = self._clients.get(found.key)
         if client is None:
-            client = self._factory(
+            client = self._made(access, found)
+            self._clients[found.key] = client
+        self._handed[access.config_url, access.namespace, access.secret] = found.key
+        await self._close_retired()
+        return client
+
+    def _made(self, access: Access, found: _Resolved) -> ActionsClient:
+        try:
+            return self._factory(
                 access.config_url,
                 self._parsed(found.content, access),
                 proxy=proxy_settings(found.environment) or self._default_proxy,
                 root_cas=(found.root_ca,) if found.root_ca else (),
                 user_agent=self._user_agent,
             )
-            self._clients[found.key] = client
-        self._handed[access.config_url, access.namespace, access.secret] = found.key
-        await self._close_retired()
-        return client
+        except InvalidCertificates:
+            where = described(access.tls, access.namespace)
+            raise InputError(
+                "InvalidCertificates",
+                f"{where} holds a certificate that cannot be read: "
+                "expected PEM text that begins with -----BEGIN CERTIFICATE-----",
+            ) from None
 
     async def _accepted(self, access: Access) -> _Resolved:
         """What the spec refers to. After a refusal it is read anew instead of remembered, and for a

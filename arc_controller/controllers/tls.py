@@ -12,13 +12,19 @@ _FIELD = "githubServerTLS.certificateFrom.configMapKeyRef"
 
 
 async def server_root_ca(reader: Finder, tls: ServerTLS | None, namespace: str) -> str:
-    """The PEM text that the spec refers to; ``""`` when it refers to none.
+    """The PEM text that the spec refers to; ``""`` when it has no ``githubServerTLS``.
 
-    Raises `InputError` when the config map or its key is missing, and `ApiError`.
+    Raises `InputError` when it names no config map, or the config map or its key is missing, and
+    `ApiError`.
     """
-    reference = tls.certificate_from.config_map_key_ref if tls and tls.certificate_from else None
-    if reference is None or not reference.name:
+    if tls is None:
         return ""
+    reference = tls.certificate_from.config_map_key_ref if tls.certificate_from else None
+    if reference is None or not reference.name:
+        raise InputError(
+            "CertificateMissing",
+            f"{_FIELD} is empty: name a config map and its key, or leave githubServerTLS out",
+        )
     key = NamespacedName(namespace, reference.name)
     config_map = await reader.find(ConfigMap, key)
     if config_map is None:
@@ -33,3 +39,12 @@ async def server_root_ca(reader: Finder, tls: ServerTLS | None, namespace: str) 
             f"{', '.join(sorted(config_map.data)) or 'none'}",
         )
     return text
+
+
+def described(tls: ServerTLS | None, namespace: str) -> str:
+    """Field, config map and key that the certificate comes from, for an error."""
+    reference = tls.certificate_from.config_map_key_ref if tls and tls.certificate_from else None
+    if reference is None:
+        return _FIELD
+    key = NamespacedName(namespace, reference.name)
+    return f"{_FIELD}: the key {reference.key!r} of config map {key}"

@@ -6,8 +6,10 @@ a status, and each new wording would be one more write.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from urllib.parse import unquote, urlsplit
 
 from arc_controller.actions import (
     ActionsApiError,
@@ -18,7 +20,11 @@ from arc_controller.actions import (
     InvalidConfigUrl,
     InvalidCredentials,
     InvalidProxy,
+    MalformedResponse,
+    NotFound,
     RunnerGroupNotFound,
+    ServerError,
+    TooManyRequests,
     Unauthorized,
     VaultError,
     is_transient,
@@ -103,9 +109,76 @@ def _service_trouble(error: ActionsError) -> Trouble:
             f"{_words(error)}",
             by_hand=True,
         )
+    if isinstance(error, NotFound) and (unknown := _unknown_place(error)):
+        return Trouble("ConfigUrlNotFound", unknown, by_hand=True)
     if is_transient(error):
-        return Trouble("ServiceUnavailable", "the Actions service cannot be reached", by_hand=False)
+        return Trouble(*_unavailable(error), by_hand=False)
     return Trouble("ServiceError", f"the Actions service says no: {_words(error)}", by_hand=False)
+
+
+_PLACE = re.compile(
+    r"/(?:(?P<enterprise>enterprises)|(?P<organization>orgs)|(?P<repository>repos))/(?P<name>.+)"
+    r"/actions/runners/registration-token$"
+)
+_INSTALLATION = re.compile(r"/app/installations/(?P<id>\d+)/access_tokens$")
+
+
+def _unknown_place(error: NotFound) -> str:
+    """What a 404 while signing in means; empty for any other."""
+    origin, path = _origin(error), urlsplit(error.url).path
+    if installation := _INSTALLATION.search(path):
+        return (
+            f"{origin} knows no installation {installation['id']} of the GitHub App (404); "
+            "are github_app_installation_id and github_app_id in githubConfigSecret right, "
+            "and is the app still installed?"
+        )
+    if place := _PLACE.search(path):
+        return (
+            f"{origin} knows no {_kind(place)} {unquote(place['name'])!r}, or "
+            "does not show it to the credentials in githubConfigSecret (404); is githubConfigUrl "
+            "spelled right, and may the token, or the GitHub App, manage its runners?"
+        )
+    if path.endswith("/actions/runner-registration"):
+        return (
+            f"{origin} does not answer as GitHub does (404 for {path}); "
+            "is the host in githubConfigUrl right?"
+        )
+    return ""
+
+
+def _kind(place: re.Match[str]) -> str:
+    return next(kind for kind in ("enterprise", "organization", "repository") if place[kind])
+
+
+def _unavailable(error: ActionsError) -> tuple[str, str]:
+    """Reason and sentence for what passes by itself, with the host and what it did."""
+    if isinstance(error, TooManyRequests):
+        return "RateLimited", (
+            f"{_origin(error)} limits how often we may ask (status {error.status}); "
+            "this is tried again when it says so"
+        )
+    if isinstance(error, ServerError):
+        return "ServiceUnavailable", (
+            f"the Actions service at {_origin(error)} answers with status {error.status}"
+        )
+    if isinstance(error, MalformedResponse):
+        return "ServiceUnavailable", (
+            f"the answer of {_origin(error)} cannot be understood; is it the Actions service, and "
+            "does no proxy or login page answer in its place?"
+        )
+    if isinstance(error, CallError):
+        cause = error.reason.removeprefix(f"{urlsplit(error.url).hostname}:")
+        cause = re.sub(r"^\d+ cannot be reached: ", "", cause)
+        return "ServiceUnavailable", (
+            f"the Actions service cannot be reached at {_origin(error)}: {cause}; "
+            "are githubConfigUrl, proxy and network right?"
+        )
+    return "ServiceUnavailable", "the Actions service cannot be reached"
+
+
+def _origin(error: CallError) -> str:
+    parts = urlsplit(error.url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _words(error: ActionsError) -> str:

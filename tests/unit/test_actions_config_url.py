@@ -100,6 +100,8 @@ def test_the_rest_path_depends_on_the_kind(url: str, rest_path: str) -> None:
         ("github.com/acme", "begin with https"),
         ("ftp://github.com/acme", "begin with https"),
         ("https:///acme", "no host"),
+        ("http://\x00/a", "control character"),
+        ("https://git\nhub.com/acme", "control character"),
         ("https://github.com", "0 parts"),
         ("https://github.com/", "0 parts"),
         ("https://github.com/a/b/c", "3 parts"),

@@ -110,7 +110,12 @@ async def test_a_root_ca_is_read_from_its_config_map() -> None:
     objects = Objects(ca=ConfigMap(data={"ca.pem": "PEM"}))
     assert await server_root_ca(objects, _tls(), "ci") == "PEM"
     assert await server_root_ca(objects, None, "ci") == ""
-    assert await server_root_ca(objects, ServerTLS(), "ci") == ""
+
+
+@pytest.mark.parametrize("tls", [ServerTLS(), ServerTLS(certificate_from=CertificateSource())])
+async def test_server_tls_without_a_config_map_is_said_to_be_empty(tls: ServerTLS) -> None:
+    with pytest.raises(InputError, match=r"configMapKeyRef is empty: name a config map and its"):
+        await server_root_ca(Objects(), tls, "ci")
 
 
 async def test_a_missing_root_ca_is_an_error_unless_it_is_optional() -> None:

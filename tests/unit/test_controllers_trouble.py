@@ -6,12 +6,16 @@ import pytest
 
 from arc_controller.actions import (
     BadRequest,
+    CallTimeout,
     ConnectionFailed,
     Forbidden,
     InvalidConfigUrl,
     InvalidCredentials,
+    MalformedResponse,
+    NotFound,
     RunnerGroupNotFound,
     ServerError,
+    TooManyRequests,
     Unauthorized,
     VaultError,
 )
@@ -49,6 +53,85 @@ def test_trouble_has_a_reason_and_says_who_can_help(
     assert trouble.by_hand is by_hand
     assert trouble.message
     assert "s3cret" not in trouble.message
+
+
+REST = "https://ghes.typo/api/v3"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "sentence"),
+    [
+        (
+            ConnectionFailed(
+                "GET", f"{REST}/x?token=s3cret", "ghes.typo:443 cannot be reached: Name not known"
+            ),
+            "ServiceUnavailable",
+            "the Actions service cannot be reached at https://ghes.typo: Name not known; "
+            "are githubConfigUrl, proxy and network right?",
+        ),
+        (
+            CallTimeout("GET", f"{REST}/x", "no answer within 120 s"),
+            "ServiceUnavailable",
+            "the Actions service cannot be reached at https://ghes.typo: no answer within 120 s; "
+            "are githubConfigUrl, proxy and network right?",
+        ),
+        (
+            ServerError("GET", f"{REST}/x", 503, message="busy 17"),
+            "ServiceUnavailable",
+            "the Actions service at https://ghes.typo answers with status 503",
+        ),
+        (
+            TooManyRequests("GET", f"{REST}/x", 429, retry_after=3600),
+            "RateLimited",
+            "https://ghes.typo limits how often we may ask (status 429); "
+            "this is tried again when it says so",
+        ),
+        (
+            MalformedResponse("GET", f"{REST}/x", "status 200, the body is empty"),
+            "ServiceUnavailable",
+            "the answer of https://ghes.typo cannot be understood; is it the Actions service, and "
+            "does no proxy or login page answer in its place?",
+        ),
+        *(
+            (
+                NotFound("POST", f"{REST}/{path}/actions/runners/registration-token", 404),
+                "ConfigUrlNotFound",
+                f"https://ghes.typo knows no {what}, or does not show it to the credentials in "
+                "githubConfigSecret (404); is githubConfigUrl spelled right, and may the token, or "
+                "the GitHub App, manage its runners?",
+            )
+            for path, what in (
+                ("orgs/acne", "organization 'acne'"),
+                ("repos/acme/ap%20p", "repository 'acme/ap p'"),
+                ("enterprises/acne", "enterprise 'acne'"),
+            )
+        ),
+        (
+            NotFound("POST", f"{REST}/app/installations/42/access_tokens", 404),
+            "ConfigUrlNotFound",
+            "https://ghes.typo knows no installation 42 of the GitHub App (404); are "
+            "github_app_installation_id and github_app_id in githubConfigSecret right, and is the "
+            "app still installed?",
+        ),
+        (
+            NotFound("POST", f"{REST}/actions/runner-registration", 404),
+            "ConfigUrlNotFound",
+            "https://ghes.typo does not answer as GitHub does (404 for "
+            "/api/v3/actions/runner-registration); is the host in githubConfigUrl right?",
+        ),
+        (
+            NotFound("GET", "https://service/agents/7", 404, message="no page"),
+            "ServiceError",
+            "the Actions service says no: no page",
+        ),
+    ],
+)
+def test_the_commonest_mistakes_are_told_with_place_and_cause(
+    error: Exception, reason: str, sentence: str
+) -> None:
+    trouble = trouble_of(error)
+    assert trouble is not None
+    assert (trouble.reason, trouble.message) == (reason, sentence)
 
 
 @pytest.mark.parametrize(
