@@ -34,6 +34,7 @@ from arc_controller.controllers.indexes import (
 )
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.listener_state import STARTING
+from arc_controller.controllers.runner_set_status import SCALING_ACTIVE
 from arc_controller.controllers.scale_set import (
     new_ephemeral_runner_set,
     registered_name,
@@ -276,6 +277,7 @@ class AutoscalingRunnerSetReconciler:
     ) -> Result:
         key, turned = scale_set.obj.key, False
         ready = find_condition(listener.status.conditions, READY) if listener else None
+        refusal = find_condition(runner_set.status.conditions, SCALING_ACTIVE)
         if listener is None:
             self._ready(
                 scale_set, False, "ListenerReplaced", "waiting for the old listener to stop"
@@ -284,6 +286,8 @@ class AutoscalingRunnerSetReconciler:
             why = ready.message if ready else STARTING.message
             message = f"the listener {listener.key} does not run: {why}"
             self._ready(scale_set, False, "ListenerNotReady", message)
+        elif refusal is not None and refusal.status == "False":
+            self._ready(scale_set, False, refusal.reason, refusal.message)
         else:
             low, high = runner_limits(scale_set.obj)
             message = f"the listener runs; there may be {low} to {high} runners"

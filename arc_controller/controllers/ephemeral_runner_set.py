@@ -28,7 +28,7 @@ from arc_controller.controllers.revision import (
     patch_applied_actionable_revision_status,
     patch_finished_runner_cleanup_status,
 )
-from arc_controller.controllers.runner_fanout import each, raise_first
+from arc_controller.controllers.runner_fanout import raise_first
 from arc_controller.controllers.runner_registration import Registrar, RunnerClients
 from arc_controller.controllers.runner_set_members import OWNER_INDEX, Members, owner_uid
 from arc_controller.controllers.runner_set_memory import PACE, Memories, Memory
@@ -106,7 +106,7 @@ class EphemeralRunnerSetReconciler:
 
         wait = memory.begin_pass(found, _loop_time())
         if wait > 0:
-            return Result(requeue_after=wait)
+            return Result(requeue_after=wait, postponed=True)
 
         try:
             return await self._reconcile(LazyCopy(found), memory)
@@ -244,6 +244,13 @@ class EphemeralRunnerSetReconciler:
         lingering, linger_end = memory.expectations.lingering(_loop_time())
         missing = request.replicas - runners.total - len(runners.deleting)
 
+        if missing <= 0:
+            memory.refusals.over()
+        wait = memory.refusals.wait(runner_set.obj, memory.count, _loop_time())
+        if wait > 0:
+            result = await self._finish(runner_set, memory, runners=runners)
+            return _sooner(result, Result(requeue_after=wait))
+
         if missing > lingering and not memory.expectations.knows_all:
             await self._members.adopt(runner_set.obj, missing, memory)
             return await self._scale(
@@ -279,9 +286,11 @@ class EphemeralRunnerSetReconciler:
             return await self._finish(runner_set, memory)
 
         memory.expectations.owe(request)
-        names = {runner_name(obj, self._random) for _ in range(min(count, MOST_AT_A_TIME))}
+        # After a refusal one shows whether there is any point in more.
+        now = 1 if memory.refusals.trouble is not None else min(count, MOST_AT_A_TIME)
+        names = {runner_name(obj, self._random) for _ in range(now)}
         manifests = [build_runner(obj, name, self._excluded) for name in sorted(names)]
-        results = await each(manifests, lambda manifest: self._members.create(manifest, memory))
+        results, wait = await self._members.create(obj, manifests, memory)
         created = sum(isinstance(result, EphemeralRunner) for result in results)
         if created:
             self._tell(obj, "ScaledUp", f"Created {created} runners, {request.replicas} are wanted")
@@ -289,8 +298,10 @@ class EphemeralRunnerSetReconciler:
             memory.expectations.answer(request)
         # Otherwise places of runners that are on their way out may have to be filled later.
         result = await self._finish(runner_set, memory)
+        if wait:
+            return _sooner(result, Result(requeue_after=wait))
         raise_first(results)
-        return _sooner(result, Result(requeue_after=PACE if count > MOST_AT_A_TIME else None))
+        return _sooner(result, Result(requeue_after=PACE if count > now else None))
 
     async def _scale_down(
         self, runner_set: LazyCopy[EphemeralRunnerSet], runners: SortedRunners, memory: Memory
@@ -333,7 +344,9 @@ class EphemeralRunnerSetReconciler:
         """
         if runners is None:
             runners = await self._members.of(runner_set.obj, memory)
-        wait = await self._status.write(runner_set, runners, phase, memory.status)
+        wait = await self._status.write(
+            runner_set, runners, phase, memory.status, memory.refusals.trouble
+        )
         due = [failed_since(r) + FAILED_RETRY - self._now() for r in runners.failed]
         retry = min((max(left.total_seconds(), PACE) for left in due), default=None)
         return _sooner(Result(requeue_after=wait), Result(requeue_after=retry))

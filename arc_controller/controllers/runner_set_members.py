@@ -17,11 +17,19 @@ from arc_controller.controllers.revision import runners_of
 from arc_controller.controllers.runner_fanout import each
 from arc_controller.controllers.runner_registration import Registrar
 from arc_controller.controllers.runner_set_memory import Memory
+from arc_controller.controllers.runner_set_refusals import Refused
 from arc_controller.controllers.runner_sorting import SortedRunners, sort_runners
 from arc_controller.controllers.trouble import is_hopeless
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now
-from arc_controller.runtime.errors import AlreadyExists, ApiError, Forbidden, ServerError
+from arc_controller.runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Forbidden,
+    Invalid,
+    ServerError,
+)
 from arc_controller.runtime.ownership import controller_of
 
 OWNER_INDEX: Final = "owner"
@@ -72,8 +80,32 @@ class Members:
             return None
         return live
 
-    async def create(self, runner: EphemeralRunner, memory: Memory) -> EphemeralRunner:
-        """Raises `ApiError`; it may exist all the same."""
+    async def create(
+        self, obj: EphemeralRunnerSet, runners: Sequence[EphemeralRunner], memory: Memory
+    ) -> tuple[list[EphemeralRunner | Exception], float]:
+        """What became of each, and the seconds until the next try if the API server refused one:
+        then no more are sent. What failed may exist all the same."""
+        refusals: list[tuple[Refused, EphemeralRunner]] = []
+
+        async def create_one(runner: EphemeralRunner) -> EphemeralRunner:
+            if refusals:
+                raise refusals[0][0]
+            try:
+                return await self._create(runner, memory)
+            except (Forbidden, Invalid, BadRequest) as error:
+                refusals.append((error, runner))
+                raise
+
+        results = await each(runners, create_one)
+        created = sum(isinstance(result, EphemeralRunner) for result in results)
+        if created:
+            memory.refusals.over()
+        if not refusals:
+            return results, 0.0
+        count = memory.count + created
+        return results, memory.refusals.refused(*refusals[0], obj, count, _loop_time())
+
+    async def _create(self, runner: EphemeralRunner, memory: Memory) -> EphemeralRunner:
         name = runner.metadata.name
         memory.expectations.sent(name)
         try:

@@ -6,6 +6,7 @@ from typing import Final
 
 from arc_controller.api.v1alpha1 import EphemeralRunnerSet
 from arc_controller.controllers.expectations import Expectations
+from arc_controller.controllers.runner_set_refusals import Refusals
 from arc_controller.controllers.runner_set_status import StatusPace
 from arc_controller.runtime.objects import NamespacedName
 
@@ -37,6 +38,7 @@ class Memory:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.expectations = Expectations()
+        self.refusals = Refusals()
         self.status = StatusPace()
         self.proxy_checked: float | None = None
         self.count = 0

@@ -17,6 +17,7 @@ from arc_controller.api.v1alpha1 import (
 from arc_controller.controllers.conditions import put_condition
 from arc_controller.controllers.context import Events
 from arc_controller.controllers.runner_sorting import SortedRunners
+from arc_controller.controllers.trouble import Trouble
 from arc_controller.runtime.client import StatusWriter
 from arc_controller.runtime.clock import Now
 from arc_controller.runtime.lazycopy import LazyCopy
@@ -58,14 +59,18 @@ class RunnerSetStatus:
         runners: SortedRunners,
         phase: str,
         pace: StatusPace,
+        refusal: Trouble | None = None,
     ) -> float | None:
         """Write what differs; the seconds to wait if only counts do and it is too early for that.
 
-        Raises `Conflict` when a phase or a condition was judged on an older set.
+        `refusal` is why no runner can be created. Raises `Conflict` when a phase or a condition was
+        judged on an older set.
         """
         self._note_health(runner_set, runners)
         if phase == SetPhase.OUTDATED:
             self.trouble(runner_set, SCALING_ACTIVE, SetPhase.OUTDATED, _OUTDATED)
+        elif refusal is not None:
+            self.trouble(runner_set, SCALING_ACTIVE, refusal.reason, refusal.message)
         else:
             self.recovered(runner_set, SCALING_ACTIVE, "Runners are created as jobs need them")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -430,3 +431,23 @@ def test_a_result_takes_a_time_that_comes(seconds: float) -> None:
 def test_a_controller_needs_a_worker() -> None:
     with pytest.raises(ValueError, match="max_concurrent_reconciles is 0, it must be at least 1"):
         controller_of(_returns_nothing, max_concurrent_reconciles=0)
+
+
+@simulated
+async def test_a_pass_that_only_put_its_work_off_does_not_end_a_run_of_failures() -> None:
+    async def behaviour(_key: NamespacedName, call: int) -> Result:
+        if call % 2:
+            raise RuntimeError("not yet")
+        return Result(requeue_after=0.5, postponed=True)
+
+    controller, reconciler = controller_of(behaviour)
+    async with running(controller):
+        controller.queue.add(KEY)
+        await asyncio.sleep(30)
+    waits = [later - earlier for earlier, later in itertools.pairwise(reconciler.times)]
+    assert waits[:8] == [1, 0.5, 2, 0.5, 4, 0.5, 8, 0.5]
+
+
+def test_a_pass_that_put_its_work_off_says_until_when() -> None:
+    with pytest.raises(ValueError, match="until when"):
+        Result(postponed=True)
