@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,10 @@ FLAGS: tuple[Flag, ...] = (
     Switch("h", "Print this and exit."),
 )
 
+# Empty, or as Kubernetes wants it.
+_DNS_LABEL = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?")
+_DNS_SUBDOMAIN = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*)?")
+
 _LEGACY = (
     "it belongs to RunnerDeployment and its kin, which this controller does not have; remove it"
 )
@@ -121,11 +126,28 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Setti
     for name in ("metrics-addr", "health-probe-bind-address", "pprof-addr"):
         _address(name, values)
     _address("listener-metrics-addr", values)
+    endpoint = values["listener-metrics-endpoint"]
+    if endpoint and not endpoint.startswith("/"):
+        raise FlagError(
+            f"--listener-metrics-endpoint is {endpoint!r}, expected a path that begins with a "
+            "slash, like /metrics"
+        )
     if not values["sync-period"]:
         raise FlagError("--sync-period is 0, expected more, like 1m")
     election_id = values["leader-election-id"] if values["enable-leader-election"] else ""
     if values["enable-leader-election"] and not election_id:
         raise FlagError("--leader-election-id is empty, and --enable-leader-election needs it")
+    if not _DNS_SUBDOMAIN.fullmatch(election_id) or len(election_id) > 253:
+        raise FlagError(
+            f"--leader-election-id is {election_id!r}, expected the name of a Lease: small "
+            "letters, digits, '-' and '.', with a letter or digit at both ends"
+        )
+    for name in ("watch-single-namespace", "watch-namespace"):
+        if not _DNS_LABEL.fullmatch(values[name]):
+            raise FlagError(
+                f"--{name} is {values[name]!r}, expected the name of one namespace: at most 63 "
+                "small letters, digits and '-', with a letter or digit at both ends"
+            )
     watched = (values["watch-single-namespace"], values["watch-namespace"])
     return Settings(
         controllers=ControllerConfig(

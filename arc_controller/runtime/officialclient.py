@@ -119,12 +119,12 @@ def find_kubeconfig(explicit: str | None = None) -> str | None:
     """
     if explicit:
         if not Path(explicit).expanduser().is_file():
-            raise ConfigurationError(f"kubeconfig {explicit!r}: there is no such file")
+            raise ConfigurationError(f"kubeconfig {explicit!r}: {_no_file(explicit)}")
         return explicit
     listed = os.environ.get("KUBECONFIG", "")
     if listed:
         if not any(Path(p).expanduser().is_file() for p in listed.split(os.pathsep) if p):
-            raise ConfigurationError(f"KUBECONFIG is {listed!r}: there is no such file")
+            raise ConfigurationError(f"KUBECONFIG is {listed!r}: {_no_file(listed)}")
         return listed
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
@@ -301,3 +301,9 @@ def _private_packages() -> Iterator[None]:
         for name in set(sys.modules) - before:
             if name == "kubernetes" or name.startswith("kubernetes."):
                 del sys.modules[name]
+
+
+def _no_file(listed: str) -> str:
+    """What is wrong with paths of which none is a file."""
+    is_folder = any(Path(p).expanduser().is_dir() for p in listed.split(os.pathsep) if p)
+    return "that is a folder, name the file" if is_folder else "there is no such file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,6 +41,16 @@ class Address:
     port: int
     """0: any free port."""
 
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class CannotListen(OSError):
+    """A server's address is taken, or not one of this machine; the text names both."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
 
 def parse_address(text: str, what: str = "address") -> Address | None:
     """``":8080"``, ``"127.0.0.1:8080"``, ``"[::1]:8080"``; ``""`` and ``"0"`` are off: None.
@@ -49,8 +60,10 @@ def parse_address(text: str, what: str = "address") -> Address | None:
     if text in OFF:
         return None
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    if not colon or not port.isascii() or not port.isdecimal():
         raise ValueError(f'{what} {text!r}: use host:port or :port, "0" turns it off')
+    if len(port) > 5 or int(port) > 65535:
+        raise ValueError(f"{what} {text!r}: a port is a number from 0 (any free one) to 65535")
     if ":" in host:
         try:
             host = str(ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]")))
@@ -78,7 +91,7 @@ class HttpServer:
         return int(self._runner.addresses[0][1])
 
     async def start(self) -> None:
-        """Listen. Raises `OSError` with the server's name and address if that is not possible."""
+        """Listen. Raises `CannotListen` if that is not possible."""
         from aiohttp import web
 
         app = web.Application()
@@ -94,9 +107,11 @@ class HttpServer:
             await site.start()
         except OSError as error:
             await self.stop()
-            raise OSError(
-                error.errno, f"the {self.name} server cannot listen on {address}: {error}"
-            ) from error
+            number = error.errno or 0
+            why = os.strerror(number).lower() if number > 0 else error.strerror or str(error)
+            raise CannotListen(
+                number, f"the {self.name} server cannot listen on {address}: {why}"
+            ) from None
 
     async def stop(self) -> None:
         """Close all connections, those that are being answered within a second."""

@@ -101,7 +101,10 @@ def test_a_missing_variable_is_named(name: str) -> None:
     [
         ("--metrics-addr=8080", "--metrics-addr '8080'"),
         ("--health-probe-bind-address=host", "--health-probe-bind-address 'host'"),
-        ("--listener-metrics-addr=:99999", "--listener-metrics-addr ':99999'"),
+        ("--listener-metrics-addr=:99999", "--listener-metrics-addr ':99999': a port is a number"),
+        ("--listener-metrics-endpoint=metrics", "--listener-metrics-endpoint is 'metrics', expec"),
+        ("--watch-single-namespace=Bad_NS", "--watch-single-namespace is 'Bad_NS', expected the"),
+        ("--watch-namespace=a,b", "--watch-namespace is 'a,b', expected the name of one namespace"),
         ("--log-level=chatty", "debug, info, warn, error"),
         ("--sync-period=0s", "--sync-period is 0"),
         ("--runner-max-concurrent-reconciles=0", "1 or more"),
@@ -118,6 +121,13 @@ def test_what_cannot_be_used_is_said(argument: str, words: str) -> None:
 def test_leader_election_needs_a_name() -> None:
     with pytest.raises(FlagError, match="--leader-election-id is empty"):
         settings("--enable-leader-election", "--leader-election-id=")
+
+
+@pytest.mark.parametrize("name", ["Bad ID", "a..b", "-a", "x" * 254, "a/b"])
+def test_leader_election_needs_a_name_that_a_lease_may_have(name: str) -> None:
+    with pytest.raises(FlagError, match="expected the name of a Lease"):
+        settings("--enable-leader-election", f"--leader-election-id={name}")
+    assert settings(f"--leader-election-id={name}").leader_election_id == ""
 
 
 def test_no_legacy_flag_has_the_name_of_one_of_ours() -> None:

@@ -389,6 +389,12 @@ def test_the_kubeconfig_is_looked_for_where_kubectl_does(
     monkeypatch.setenv("KUBECONFIG", str(named))
     with pytest.raises(ConfigurationError, match=r"KUBECONFIG is '.*named': there is no such file"):
         find_kubeconfig()
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="that is a folder, name the file"):
+        find_kubeconfig()
+    with pytest.raises(ConfigurationError, match="that is a folder, name the file"):
+        find_kubeconfig(str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(named))
     named.write_text("x")
     assert find_kubeconfig() == str(named)
 

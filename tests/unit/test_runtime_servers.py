@@ -23,6 +23,7 @@ from arc_controller.runtime.metrics import RuntimeMetrics
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.runtime.servers import (
     Address,
+    CannotListen,
     Checks,
     HttpServer,
     Page,
@@ -55,6 +56,11 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
         parse_address(text, "metrics address")
 
 
+def test_a_port_that_is_none_is_told_by_its_range() -> None:
+    with pytest.raises(ValueError, match=r"a port is a number from 0 .any free one. to 65535"):
+        parse_address(":99999")
+
+
 async def fetch(server: HttpServer, path: str, **headers: str) -> tuple[int, str, str]:
     url = f"http://127.0.0.1:{server.port}{path}"
     async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as response:
@@ -78,7 +84,8 @@ async def test_a_taken_port_is_an_error_that_says_whose() -> None:
     first = HttpServer("metrics", Address("127.0.0.1", 0), {})
     await first.start()
     second = HttpServer("health", Address("127.0.0.1", first.port), {})
-    with pytest.raises(OSError, match="the health server cannot listen on"):
+    said = f"^the health server cannot listen on 127.0.0.1:{first.port}: address already in use$"
+    with pytest.raises(CannotListen, match=said):
         await second.start()
     await first.stop()
 
