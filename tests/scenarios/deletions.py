@@ -113,6 +113,16 @@ async def a_scale_set_deleted_while_it_scales_up_leaves_nothing(stage: Stage) ->
 
 
 @scenario
+async def a_scale_set_deleted_while_it_is_being_registered_leaves_nothing(stage: Stage) -> None:
+    async with stage.cluster() as cluster:
+        slow = cluster.service.faults.delay("create_scale_set", seconds=2, after_effect=True)
+        await cluster.add_scale_set("linux", max_runners=5)
+        await cluster.until(lambda: slow.hits == 1)
+        await cluster.delete(AutoscalingRunnerSet, "linux")
+        await cluster.until_gone(within=60)
+
+
+@scenario
 async def finalizers_taken_off_by_hand_come_back_and_the_end_is_clean(stage: Stage) -> None:
     async with stage.cluster() as cluster:
         await cluster.add_scale_set("linux", min_runners=1, max_runners=5)
