@@ -1,4 +1,5 @@
-"""Writes ``config/crd/``: ``python -m arc_controller.api.manifests [--check] [FOLDER]``.
+"""Writes ``config/crd/`` and the chart's copy: ``python -m arc_controller.api.manifests [--check]
+[FOLDER]``. With a folder, only that.
 
 ``--check`` writes nothing and fails when a file differs from what would be written.
 """
@@ -16,6 +17,9 @@ import yaml
 from arc_controller.api.crd import custom_resource_definitions
 
 FOLDER = Path("config/crd")
+CHART_FOLDER = Path("charts/gha-runner-scale-set-controller/crds")
+"""Copies, not links: helm warns of each link whenever it reads the chart."""
+KUSTOMIZATION = "kustomization.yaml"
 _HEADER = "# Made by `make manifests` from arc_controller/api; do not edit.\n"
 
 
@@ -32,28 +36,38 @@ def manifests() -> dict[str, str]:
     }
     return {
         name: _HEADER + _yaml(content)
-        for name, content in {**crds, "kustomization.yaml": kustomization}.items()
+        for name, content in {**crds, KUSTOMIZATION: kustomization}.items()
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="manifests", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say whether files are stale")
-    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
+    parser.add_argument("folder", type=Path, nargs="?")
     options = parser.parse_args(arguments)
-    folder: Path = options.folder
+    stale = {
+        path: content
+        for path, content in _files(options.folder).items()
+        if path.is_symlink() or _read(path) != content
+    }
+    for path, content in stale.items():
+        if options.check:
+            print(f"{path} is stale: run `make manifests`", file=sys.stderr)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(content)
+        print(f"wrote {path}")
+    return 1 if stale and options.check else 0
+
+
+def _files(folder: Path | None) -> dict[Path, str]:
     wanted = manifests()
-    if options.check:
-        stale = [name for name, content in wanted.items() if _read(folder / name) != content]
-        for name in stale:
-            print(f"{folder / name} is stale: run `make manifests`", file=sys.stderr)
-        return 1 if stale else 0
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in wanted.items():
-        if _read(folder / name) != content:
-            (folder / name).write_text(content)
-            print(f"wrote {folder / name}")
-    return 0
+    if folder is not None:
+        return {folder / name: content for name, content in wanted.items()}
+    crds = {CHART_FOLDER / name: content for name, content in wanted.items()}
+    del crds[CHART_FOLDER / KUSTOMIZATION]
+    return {FOLDER / name: content for name, content in wanted.items()} | crds
 
 
 def _read(path: Path) -> str | None:

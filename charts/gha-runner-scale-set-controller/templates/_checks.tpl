@@ -23,6 +23,11 @@
     {{- fail (printf "flags.%s must be a number of 1 or more, it is %v." $name $value) -}}
   {{- end -}}
 {{- end -}}
+{{- with $flags.watchSingleNamespace -}}
+  {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" (toString .)) -}}
+    {{- fail (printf "flags.watchSingleNamespace must be the name of one namespace, it is %q." (toString .)) -}}
+  {{- end -}}
+{{- end -}}
 {{- if eq .Values.serviceAccount.name "default" -}}
   {{- fail "serviceAccount.name must not be default: its permissions would be those of every pod in the namespace." -}}
 {{- end -}}
@@ -43,6 +48,10 @@
     {{- if and $address (ne $address "0") (not (regexMatch "^[^:]*:[0-9]+$" $address)) -}}
       {{- fail (printf "metrics.%s must be an address like \":8080\", it is %q." $name $address) -}}
     {{- end -}}
+  {{- end -}}
+  {{- $endpoint := .listenerEndpoint | default "" | toString -}}
+  {{- if and $endpoint (not (hasPrefix "/" $endpoint)) -}}
+    {{- fail (printf "metrics.listenerEndpoint must be a path that begins with a slash, like \"/metrics\"; it is %q." $endpoint) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
