@@ -23,12 +23,12 @@ from arc_controller.api.v1alpha1 import (
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.controllers.expectations import Request
 from arc_controller.controllers.inputs import InputError
-from arc_controller.controllers.orphans import remaining_runners
+from arc_controller.controllers.orphans import adopt_runners, any_remain
 from arc_controller.controllers.revision import (
     patch_applied_actionable_revision_status,
     patch_finished_runner_cleanup_status,
 )
-from arc_controller.controllers.runner_fanout import raise_first
+from arc_controller.controllers.runner_fanout import AT_ONCE, raise_first
 from arc_controller.controllers.runner_registration import Registrar, RunnerClients
 from arc_controller.controllers.runner_set_members import OWNER_INDEX, Members, owner_uid
 from arc_controller.controllers.runner_set_memory import PACE, Memories, Memory
@@ -44,6 +44,7 @@ from arc_controller.controllers.runner_template import (
     runner_name,
 )
 from arc_controller.controllers.trouble import trouble_of
+from arc_controller.controllers.turnstile import Turnstile
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
@@ -88,7 +89,9 @@ class EphemeralRunnerSetReconciler:
     ) -> None:
         self._client = client
         self._api_reader = api_reader
-        self._members = Members(client, api_reader, Registrar(client, actions), now=now)
+        # One pass asks for many runners at once, with one worker.
+        registrar = Registrar(client, actions, Turnstile(AT_ONCE))
+        self._members = Members(client, api_reader, registrar, now=now)
         self._excluded = config.exclude_label_prefixes
         self._events = events
         self._status = RunnerSetStatus(client, events, now)
@@ -115,7 +118,7 @@ class EphemeralRunnerSetReconciler:
             if trouble is None:
                 raise
             self._events.event(found, "Warning", trouble.reason, trouble.message)
-            if not trouble.by_hand:
+            if trouble.retry is None:
                 raise
             return Result(requeue_after=trouble.retry)
 
@@ -174,6 +177,9 @@ class EphemeralRunnerSetReconciler:
         if Finalizer.EPHEMERAL_RUNNER_SET not in obj.metadata.finalizers:
             return Result()
 
+        if await adopt_runners(self._client, self._client, obj):
+            return Result(requeue_after=STALE_CACHE_RETRY)
+
         results = await self._members.remove([*runners.over, *runners.idle], memory, last_of=obj)
         raise_first(results)
         if runners.count:
@@ -181,7 +187,7 @@ class EphemeralRunnerSetReconciler:
             counts = await self._finish(runner_set, memory, phase, runners)
             return _sooner(counts, _again_if_busy(results))
 
-        if await remaining_runners(self._client, self._api_reader, obj):
+        if await any_remain(self._client, self._api_reader, obj):
             return Result(requeue_after=STALE_CACHE_RETRY)
 
         if obj.spec.ephemeral_runner_spec.proxy is not None:
@@ -387,7 +393,15 @@ def add_to_manager(
 def _sorted_by(runner: EphemeralRunner) -> tuple[object, ...]:
     status = runner.status
     deleting = runner.is_being_deleted
-    return status.phase, status.runner_id, status.has_job, deleting, runner.metadata.annotations
+    owner = owner_uid(runner)
+    return (
+        status.phase,
+        status.runner_id,
+        status.has_job,
+        deleting,
+        owner,
+        runner.metadata.annotations,
+    )
 
 
 _matters_to_the_set = Predicate[EphemeralRunner](

@@ -6,6 +6,8 @@ adopts its own again, and takes it along as ever.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from arc_controller.api.v1alpha1 import AutoscalingRunnerSet, EphemeralRunner, EphemeralRunnerSet
 from arc_controller.controllers.meta import own
 from arc_controller.controllers.runner_template import is_runner_name
@@ -27,14 +29,28 @@ async def adopt_runner_set(client: Client, scale_set: AutoscalingRunnerSet) -> b
     return True
 
 
-async def remaining_runners(
-    client: Client, api_reader: Reader, runner_set: EphemeralRunnerSet
-) -> list[EphemeralRunner]:
-    """The set's runners as the server has them now, orphans included, which it adopts.
+async def adopt_runners(client: Client, reader: Reader, runner_set: EphemeralRunnerSet) -> bool:
+    """Adopt the runners with the set's names that nobody owns; says whether there were any.
+
+    Raises `ApiError`.
+    """
+    found = await reader.list(EphemeralRunner, namespace=runner_set.metadata.namespace)
+    return bool(await _adopt_among(client, runner_set, found))
+
+
+async def any_remain(client: Client, api_reader: Reader, runner_set: EphemeralRunnerSet) -> bool:
+    """Whether the server still has runners of the set, or orphans, which are adopted.
 
     Raises `ApiError`.
     """
     found = await api_reader.list(EphemeralRunner, namespace=runner_set.metadata.namespace)
+    orphans = await _adopt_among(client, runner_set, found)
+    return bool(orphans) or any(is_controlled_by(runner, runner_set) for runner in found)
+
+
+async def _adopt_among(
+    client: Client, runner_set: EphemeralRunnerSet, found: Sequence[EphemeralRunner]
+) -> list[EphemeralRunner]:
     orphans = [
         runner
         for runner in found
@@ -42,7 +58,7 @@ async def remaining_runners(
     ]
     for orphan in orphans:
         await _adopt(client, runner_set, orphan)
-    return [*orphans, *(runner for runner in found if is_controlled_by(runner, runner_set))]
+    return orphans
 
 
 async def _adopt(client: Client, owner: KubeObject, orphan: KubeObject) -> None:
