@@ -45,7 +45,9 @@ def parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--jobs", type=_count, default=20, metavar="N", help="how many (20)")
     demo.add_argument(
-        "--keep", action="store_true", help="stay up, with the scale set, until interrupted"
+        "--keep",
+        action="store_true",
+        help="stay up, with the scale set, until interrupted; a number and Enter queue more jobs",
     )
     demo.add_argument(
         "--kill-manager-at",

@@ -13,11 +13,16 @@ from random import Random
 
 import structlog
 
+from arc_controller.cli.demo_input import lines
 from arc_controller.cli.demo_manager import resident_mib
 from arc_controller.cli.demo_view import Snapshot, View, make_view
 from arc_controller.cli.demo_world import RUNNER_NAMESPACE, SCALE_SET, World, end, who_is
 from arc_controller.testing.actions import JobState
 from arc_controller.testing.apiserver import HttpApiServer
+
+MOST_JOBS = 10_000
+STAYS_UP = 5.0
+"""Seconds that a manager must run before its end is taken for an accident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class Demo:
         self._view = view or make_view()
         self._manager_command = manager_command
         self._memory = Memory()
+        self._queued = 0
         self._queued_at = 0.0
         self._hint = ""
 
@@ -91,9 +97,7 @@ class Demo:
     async def _play(self) -> int:
         options = self._options
         self._world.apply_scale_set(options.jobs)
-        for _ in range(options.jobs):
-            seconds = options.job_seconds * self._random.uniform(0.5, 1.5)
-            self._world.service.queue_jobs(1, scale_set=SCALE_SET, duration=seconds)
+        self._queue(options.jobs)
         self._queued_at = asyncio.get_running_loop().time()
         killing = asyncio.create_task(self._kill_manager())
         try:
@@ -102,7 +106,8 @@ class Demo:
             if options.keep:
                 await self._stay()
             requests = self._world.requests()
-            await self._tear_down()
+            if not options.keep:
+                await self._tear_down()
         finally:
             if options.kill_manager_at is not None and not killing.done():
                 self._view.say("everything was over before the manager was to be killed")
@@ -125,10 +130,41 @@ class Demo:
         self._view.say(f"the manager was killed {seconds:.1f} s after the jobs were queued")
         await self._manager.start()
 
+    def _queue(self, jobs: int) -> None:
+        for _ in range(jobs):
+            seconds = self._options.job_seconds * self._random.uniform(0.5, 1.5)
+            self._world.service.queue_jobs(1, scale_set=SCALE_SET, duration=seconds)
+        self._queued += jobs
+
     async def _stay(self) -> None:
+        """Until interrupted: take more jobs, and start a manager that ended again, as a Deployment
+        does. It returns when one does not stay up."""
         self._view.say("Everything stays up until you interrupt it (Ctrl-C).")
-        while True:
-            await self._step()
+        self._view.say("To queue more jobs, type how many and press Enter.")
+        loop = asyncio.get_running_loop()
+        started = -STAYS_UP
+        with lines(self._take_line):
+            while True:
+                await self._step()
+                failure = self._manager.failure()
+                if not failure:
+                    continue
+                self._view.say(failure)
+                if loop.time() - started < STAYS_UP:
+                    self._view.say("it does not stay up")
+                    return
+                self._view.say("it is started again")
+                started = loop.time()
+                await self._manager.start()
+
+    def _take_line(self, line: str) -> None:
+        if not line:
+            return
+        if not line.isdecimal() or len(line) > 9 or not 1 <= int(line) <= MOST_JOBS:
+            self._view.say(f"{line!r} is not a number of jobs, 1 to {MOST_JOBS}")
+            return
+        self._queue(int(line))
+        self._view.say(f"{line} more jobs are queued")
 
     async def _tear_down(self) -> None:
         await self._world.delete_scale_sets()
@@ -179,7 +215,7 @@ class Demo:
                 runners=world.phases("ephemeralrunners"),
                 pods=world.phases("pods"),
                 requests=requests,
-                queued=self._options.jobs,
+                queued=self._queued,
                 hint=self._hint,
             )
         )
@@ -187,7 +223,7 @@ class Demo:
     # --- the end
 
     def _report(self, requests: Mapping[str, Counter[str]]) -> None:
-        jobs = self._options.jobs
+        jobs = self._queued
         created = self._world.kubelet.started["runner"]
         self._view.say("")
         self._view.say(
@@ -206,7 +242,7 @@ class Demo:
     def _last_line(self) -> int:
         counts = self._world.service.job_counts()
         completed = counts[JobState.COMPLETED]
-        lost = self._options.jobs - completed
+        lost = self._queued - completed
         left = self._world.left()
         registrations = len(self._world.service.runners)
         for kind, namespace, name in sorted(left):

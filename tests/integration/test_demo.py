@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import re
 import shutil
 import signal
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
+import structlog
 from rich.console import Console
 
 from arc_controller.cli import shipped
 from arc_controller.cli.arcctl import main, parser
+from arc_controller.cli.demo import Demo, DemoOptions
+from arc_controller.cli.demo_input import lines
 from arc_controller.cli.demo_manager import ManagerProcess, resident_mib
 from arc_controller.cli.demo_view import LineView, Snapshot, render
 from arc_controller.testing.kubelet.listeners import die_with_parent
@@ -28,6 +33,7 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *ARCCTL,
         *arguments,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         preexec_fn=_as_from_a_terminal,
@@ -89,15 +95,15 @@ async def test_kept_up_it_stays_until_it_is_stopped_and_takes_its_children_along
     number: signal.Signals, status: int
 ) -> None:
     child = await start("demo", "--jobs", "1", "--job-seconds", "0.1", "--keep")
-    lines: list[str] = []
+    output: list[str] = []
     assert child.stdout is not None
     try:
         async with asyncio.timeout(120):
             async for line in child.stdout:
-                lines.append(line.decode())
-                if "stays up until you interrupt it" in lines[-1]:
+                output.append(line.decode())
+                if "stays up until you interrupt it" in output[-1]:
                     break
-            await _can_be_looked_at("".join(lines))
+            await _can_be_looked_at("".join(output))
             (manager,) = _children_of(child.pid, "arc_controller.cli.manager")
             child.send_signal(number)
             assert await child.wait() == status
@@ -108,6 +114,117 @@ async def test_kept_up_it_stays_until_it_is_stopped_and_takes_its_children_along
     async with asyncio.timeout(30):
         while _is_there(manager):
             await asyncio.sleep(0.1)
+
+
+class Kept:
+    """A demo that stays up, as somebody sees it who types."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self.child = child
+        self.output = ""
+
+    async def until(self, words: str) -> None:
+        assert self.child.stdout is not None
+        async with asyncio.timeout(120):
+            async for line in self.child.stdout:
+                self.output += line.decode()
+                if words in line.decode():
+                    return
+        raise AssertionError(f"it never said {words!r}:\n{self.output}")
+
+    def type(self, text: str) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(text.encode())
+
+
+async def test_kept_up_it_takes_more_jobs_and_starts_a_killed_manager_again() -> None:
+    child = await start("demo", "--jobs", "1", "--job-seconds", "0.1", "--keep")
+    kept = Kept(child)
+    try:
+        await kept.until("type how many and press Enter")
+        kept.type("many\n0\n\n3\n")
+        await kept.until("'many' is not a number of jobs, 1 to 10000")
+        await kept.until("'0' is not a number of jobs")
+        await kept.until("3 more jobs are queued")
+        await kept.until("jobs: 4 completed")
+        (manager,) = _children_of(child.pid, "arc_controller.cli.manager")
+        os.kill(manager, signal.SIGKILL)
+        await kept.until("the manager ended with status -9")
+        await kept.until("it is started again")
+        kept.type("2\n")
+        await kept.until("jobs: 6 completed")
+        child.send_signal(signal.SIGINT)
+        assert await child.wait() == 130
+    except BaseException:
+        child.kill()
+        await child.wait()
+        raise
+
+
+async def test_kept_up_a_manager_that_does_not_stay_up_ends_the_demo(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    program = (
+        f"import os, sys; path = {str(once)!r}\n"
+        "if os.path.exists(path): print('no more'); sys.exit(3)\n"
+        "open(path, 'w'); from arc_controller.cli.manager import main; main()"
+    )
+    said: list[str] = []
+    demo = Demo(
+        DemoOptions(jobs=1, keep=True, job_seconds=0.1),
+        Random(1),
+        view=Said(said),
+        manager_command=(sys.executable, "-c", program),
+    )
+    before = structlog.get_config()  # the demo has its process to itself
+    try:
+        async with asyncio.timeout(120):
+            running = asyncio.create_task(demo.run())
+            while not any("stays up until" in line for line in said):
+                await asyncio.sleep(0.1)
+            os.kill(demo._manager.pid, signal.SIGKILL)
+            assert await running == 1
+    finally:
+        structlog.configure(**before)
+    assert "it does not stay up" in said
+    assert any(line.startswith("the manager ended with status 3:") for line in said)
+
+
+class Said:
+    """A view that remembers what is said."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.say = said.append
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Nobody looks."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_what_is_typed_comes_as_lines_and_ends_with_the_input() -> None:
+    reader, writer = os.pipe()
+    taken: list[str] = []
+    with lines(taken.append, reader):
+        for part in (b"1", b"2\nab", b"c \n", b"rest"):
+            os.write(writer, part)
+            await asyncio.sleep(0.01)
+        os.close(writer)
+        await asyncio.sleep(0.01)
+        assert not asyncio.get_running_loop().remove_reader(reader), "it has ended by itself"
+    os.close(reader)
+    assert taken == ["12", "abc"]
+
+
+async def test_where_nothing_can_be_typed_nothing_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("5\n")
+    taken: list[str] = []
+    for path in (os.devnull, tmp_path / "file"):
+        opened = os.open(path, os.O_RDONLY)
+        with lines(taken.append, opened):
+            await asyncio.sleep(0.01)
+        os.close(opened)
+    assert taken == []
 
 
 async def _can_be_looked_at(output: str) -> None:
