@@ -86,10 +86,24 @@ async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bot
     definitions = custom_resource_definitions()
     api = ApiServer(crds=definitions)
     async with Envtest(crds=definitions) as env, HttpApiServer(api, tls=True) as http:
+        await until_documented(env)
         real = env.admin.write_kubeconfig(folder / "real.json")
         embedded = http.write_kubeconfig(folder / "embedded.json")
         yield Both(find_assets().program("kubectl"), real, embedded)
     await api.aclose()
+
+
+async def until_documented(env: Envtest) -> None:
+    """The real server publishes the schema of a kind some time after it serves it."""
+    kinds = {each.plural for each in CUSTOM_RESOURCES}
+    async with asyncio.timeout(60):
+        while kinds:
+            answer = await env.rest.try_request(
+                "GET", "/openapi/v3/apis/actions.github.com/v1alpha1"
+            )
+            paths = answer.body.get("paths", {}) if answer.ok else {}
+            kinds -= {path.rpartition("/")[2] for path in paths}
+            await asyncio.sleep(0.1)
 
 
 def manifest(kind: str, **spec: Any) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def _lasting(item: dict[str, Any], namespace: str) -> Any:
     meta = {key: value for key, value in item["metadata"].items() if key not in _FLEETING}
     for reference in meta.get("ownerReferences", []):
         reference.pop("uid")
-    meta.get("annotations", {}).pop("actions.github.com/integrity-hash", None)
+    for annotation in ("integrity-hash", "registered-for"):  # made of uids
+        meta.get("annotations", {}).pop(f"actions.github.com/{annotation}", None)
     spec = dict(item["spec"])
     spec.pop("patchID", None)  # how many messages it took
     status = dict(item.get("status") or {})
