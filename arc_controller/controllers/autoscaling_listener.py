@@ -9,7 +9,7 @@ from datetime import timedelta
 import structlog
 from cachetools import LRUCache
 
-from arc_controller.actions import ActionsError, ScaleSetNotFound, Unauthorized
+from arc_controller.actions import ActionsError, ScaleSetNotFound
 from arc_controller.api.core import (
     Pod,
     PodImages,
@@ -46,6 +46,7 @@ from arc_controller.controllers.restarts import Restarts
 from arc_controller.controllers.service import Access
 from arc_controller.controllers.tls import server_root_ca
 from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
+from arc_controller.controllers.turnstile import place_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import AlreadyExists, ApiError
 from arc_controller.runtime.finalizers import add_finalizers, missing_finalizers, remove_finalizers
@@ -286,12 +287,12 @@ class AutoscalingListenerReconciler:
         obj = listener.obj
         try:
             client = await self._context.service.for_listener(obj.spec)
-            await client.get_runner_scale_set_by_id(obj.spec.runner_scale_set_id)
+            with self._context.turnstile.passing(*place_of(obj.spec.github_config_url)):
+                await client.get_runner_scale_set_by_id(obj.spec.runner_scale_set_id)
         except ScaleSetNotFound:
             return False
         except (InputError, ActionsError) as error:
-            if isinstance(error, Unauthorized):
-                self._refused(obj)
+            self._failed(obj, error)
             log.info("cannot ask whether the scale set is there", reason=str(error))
             return True
         self._found(listener)
@@ -343,8 +344,7 @@ class AutoscalingListenerReconciler:
 
     async def _explain(self, listener: Listener, error: Exception) -> Result:
         """Say in the status what is wrong, and come back: at leisure if it needs a person."""
-        if isinstance(error, Unauthorized):
-            self._refused(listener.obj)
+        self._failed(listener.obj, error)
         trouble = trouble_of(error)
         if trouble is None:
             raise error
@@ -352,7 +352,7 @@ class AutoscalingListenerReconciler:
             obj = listener.obj
             self._context.events.event(obj, "Warning", trouble.reason, trouble.message)
         await listener.patch_status(self._client)
-        if not trouble.by_hand:
+        if trouble.retry is None:
             raise error
         log.warning("waiting for somebody to repair it", reason=trouble.reason, why=trouble.message)
         return Result(requeue_after=trouble.retry)
@@ -370,8 +370,9 @@ class AutoscalingListenerReconciler:
     ) -> bool:
         return put_condition(listener, type_, holds, reason, message, now=self._context.now())
 
-    def _refused(self, obj: AutoscalingListener) -> None:
-        self._context.service.refused(obj.spec, obj.spec.autoscaling_runner_set_namespace)
+    def _failed(self, obj: AutoscalingListener, error: Exception) -> None:
+        namespace = obj.spec.autoscaling_runner_set_namespace
+        self._context.service.failed(error, obj.spec, namespace)
 
     async def _create(self, wanted: K) -> K:
         """Create it, or get the one that is there although the cache does not have it: somebody

@@ -4,12 +4,15 @@ listener. The rows are those of design 02."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import structlog
 from cachetools import TTLCache
 
-from arc_controller.actions import ActionsError, Unauthorized
+from arc_controller.actions import ActionsError
 from arc_controller.api.v1alpha1 import (
     AutoscalingListener,
     AutoscalingRunnerSet,
@@ -60,6 +63,7 @@ from arc_controller.controllers.scale_set_status import (
 )
 from arc_controller.controllers.scale_set_version import version_complaint
 from arc_controller.controllers.trouble import trouble_of
+from arc_controller.controllers.turnstile import place_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import ApiError, Conflict
 from arc_controller.runtime.events import EventType
@@ -73,6 +77,20 @@ COUNTS_EVERY = 1.0
 """Seconds between two writes of counts alone: under load they change with every runner."""
 ASK_EVERY = 60.0
 """Seconds between two questions to the service about a scale set that one listener lost."""
+
+
+LOOK_UP_EVERY = 1.0
+SAY_AFTER = 3.0
+"""Seconds without an answer of the service after which the user is told whom we wait for."""
+CHANGED_PATIENCE, DELETED_PATIENCE = 5.0, 30.0
+"""Seconds that the calls for a spec that has changed meanwhile may take, and those for an object
+that is being deleted: an answer that is not waited for may be a scale set that nobody removes."""
+
+T = TypeVar("T")
+
+
+class Superseded(Exception):
+    """The calls were made for a spec that is no longer so."""
 
 
 class AutoscalingRunnerSetReconciler:
@@ -106,6 +124,8 @@ class AutoscalingRunnerSetReconciler:
 
         try:
             return await self._advance(scale_set)
+        except Superseded:
+            return Result()  # what has changed it brings us here again
         except (InputError, ActionsError, ApiError) as error:
             return await self._explain(scale_set, error)
 
@@ -235,7 +255,7 @@ class AutoscalingRunnerSetReconciler:
         obj = scale_set.obj
         client = await self._context.service.for_scale_set(obj.spec, obj.metadata.namespace)
         before = scale_set_id(obj)
-        outcome = await register(client, obj)
+        outcome = await self._patiently(scale_set, register(client, obj))
 
         after = Registration.wanted(obj, outcome.scale_set.id)
         await self._record(scale_set, after)
@@ -253,6 +273,33 @@ class AutoscalingRunnerSetReconciler:
         if outcome.labels_refused:
             refused = f"the service keeps the labels it has: {outcome.labels_refused}"
             self._event(scale_set, "Warning", "LabelsRefused", refused)
+
+    async def _patiently(self, scale_set: ScaleSet, calls: Coroutine[Any, Any, T]) -> T:
+        """What `calls` to the service come to; says whom it waits for when that takes long.
+
+        Raises `Superseded` when the object has changed meanwhile and there still is no answer.
+        """
+        obj, start = scale_set.obj, _loop_time()
+        place, host = place_of(obj.spec.github_config_url)
+        asking = asyncio.ensure_future(calls)
+        try:
+            with self._context.turnstile.passing(place, host):
+                while not (await asyncio.wait({asking}, timeout=LOOK_UP_EVERY))[0]:
+                    waited = _loop_time() - start
+                    live = await self._client.find(AutoscalingRunnerSet, obj.key)
+                    patience = _patience(obj, live)
+                    if waited >= patience:
+                        raise Superseded
+                    if waited >= SAY_AFTER and patience == math.inf:
+                        message = f"waiting for an answer of {host}"
+                        self._ready(scale_set, False, "WaitingForService", message)
+                        with suppress(Conflict):  # the answer still matters, see `_record`
+                            await scale_set.patch_status(self._client)
+                return await asking
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait({asking})
 
     async def _record(self, scale_set: ScaleSet, registration: Registration) -> None:
         record(scale_set, registration)
@@ -310,9 +357,8 @@ class AutoscalingRunnerSetReconciler:
 
     async def _explain(self, scale_set: ScaleSet, error: Exception) -> Result:
         """Say in the status what is wrong, and come back: at leisure if it needs a person."""
-        if isinstance(error, Unauthorized):
-            obj = scale_set.obj
-            self._context.service.refused(obj.spec, obj.metadata.namespace)
+        obj = scale_set.obj
+        self._context.service.failed(error, obj.spec, obj.metadata.namespace)
         trouble = trouble_of(error)
         if trouble is None:
             raise error
@@ -321,9 +367,12 @@ class AutoscalingRunnerSetReconciler:
         if self._ready(scale_set, False, trouble.reason, trouble.message):
             self._event(scale_set, "Warning", trouble.reason, trouble.message)
         await scale_set.patch_status(self._client)
-        if not trouble.by_hand:
+        if trouble.retry is None:
             raise error
-        log.warning("waiting for somebody to repair it", reason=trouble.reason, why=trouble.message)
+        if trouble.by_hand:
+            log.warning(
+                "waiting for somebody to repair it", reason=trouble.reason, why=trouble.message
+            )
         return Result(requeue_after=trouble.retry)
 
     def _publish_metrics(self, obj: AutoscalingRunnerSet, counts: EphemeralRunnerSetStatus) -> None:
@@ -366,6 +415,13 @@ def _precedence(obj: AutoscalingRunnerSet) -> tuple[bool, str, NamespacedName]:
     """Who registered goes first, then who is older, then whose name is."""
     created = obj.metadata.creation_timestamp
     return not scale_set_id(obj), created.isoformat() if created else "", obj.key
+
+
+def _patience(obj: AutoscalingRunnerSet, live: AutoscalingRunnerSet | None) -> float:
+    """Seconds that calls for `obj` may take, now that it is `live`."""
+    if live is None or live.uid != obj.uid or live.is_being_deleted:
+        return DELETED_PATIENCE
+    return CHANGED_PATIENCE if live.metadata.generation != obj.metadata.generation else math.inf
 
 
 def _loop_time() -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from arc_controller.controllers.config import ControllerConfig
 from arc_controller.controllers.metrics import ControllerMetrics
 from arc_controller.controllers.service import ActionsClients
+from arc_controller.controllers.turnstile import Turnstile
 from arc_controller.runtime.client import Client
 from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.events import EventType
@@ -31,3 +32,4 @@ class Context:
     events: Events
     metrics: ControllerMetrics
     now: Now = utc_now
+    turnstile: Turnstile = field(default_factory=Turnstile)

@@ -18,6 +18,7 @@ from arc_controller.controllers.runner_course import RunnerCourse
 from arc_controller.controllers.runner_end import FINALIZERS, RunnerEnd, holds_a_job
 from arc_controller.controllers.runner_registration import Registrar, RunnerClients
 from arc_controller.controllers.runner_start import POD_EXISTS_RETRY, RunnerStart
+from arc_controller.controllers.turnstile import WORKERS_PER_PLACE, Turnstile
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
@@ -52,7 +53,8 @@ class EphemeralRunnerReconciler:
     ) -> None:
         self._client = client
         self._api_reader = api_reader
-        registrar = Registrar(client, actions)
+        turnstile = Turnstile(config.max_concurrent_reconciles // WORKERS_PER_PLACE)
+        registrar = Registrar(client, actions, turnstile)
         conditions = RunnerConditions(events, now)
         end = RunnerEnd(client, api_reader, registrar, conditions, now=now)
         start = RunnerStart(

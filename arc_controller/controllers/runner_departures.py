@@ -86,7 +86,7 @@ class Departures:
             return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
         except (InputError, ActionsError, Forbidden) as error:
             trouble = trouble_of(error)
-            if trouble is None or not trouble.by_hand:
+            if trouble is None or trouble.retry is None:
                 raise
             log.warning(
                 "a runner is gone and its registration cannot be removed",

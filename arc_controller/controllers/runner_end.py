@@ -169,9 +169,9 @@ class RunnerEnd:
             raise error
         message = f"Cannot unregister: {trouble.message}"
         self._conditions.tell(runner, "Warning", trouble.reason, message)
-        if trouble.by_hand:
-            return Result(requeue_after=trouble.retry)
-        raise error
+        if trouble.retry is None:
+            raise error
+        return Result(requeue_after=trouble.retry)
 
 
 def _may_be_registered(runner: EphemeralRunner) -> bool:

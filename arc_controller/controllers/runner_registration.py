@@ -20,13 +20,13 @@ from arc_controller.actions import (
     JitRunnerConfig,
     JobStillRunning,
     Runner,
-    Unauthorized,
     is_transient,
 )
 from arc_controller.api.core import Secret
 from arc_controller.api.v1alpha1 import EphemeralRunner, EphemeralRunnerSet, EphemeralRunnerSpec
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.runner_pod import build_jit_secret, runner_id_in, work_folder
+from arc_controller.controllers.turnstile import Turnstile
 from arc_controller.runtime.client import Client
 from arc_controller.runtime.errors import AlreadyExists
 from arc_controller.runtime.objects import NamespacedName
@@ -45,8 +45,8 @@ class RunnerClients(Protocol):
     async def for_runner(self, spec: EphemeralRunnerSpec, namespace: str) -> ActionsClient:
         """Raises `InputError`, `ActionsError`, `ApiError`."""
 
-    def refused(self, spec: EphemeralRunnerSpec, namespace: str) -> None:
-        """The service refused the credentials: read them again before the next call."""
+    def failed(self, error: Exception, spec: EphemeralRunnerSpec, namespace: str) -> None:
+        """The service said so: see `arc_controller.controllers.service.ActionsClients.failed`."""
 
 
 class NameTaken(Exception):
@@ -64,8 +64,9 @@ class Registrar:
     Every step may be repeated, so cancelling one leaves nothing that the next call cannot settle.
     """
 
-    def __init__(self, client: Client, actions: RunnerClients) -> None:
+    def __init__(self, client: Client, actions: RunnerClients, turnstile: Turnstile) -> None:
         self._client = client
+        self._turnstile = turnstile
         self._actions = actions
         # Uids of the secrets we made, so that deleting one needs no read: it is only a shortcut.
         self._secret_uids: LRUCache[str, str] = LRUCache(REMEMBERED_SECRETS)
@@ -221,10 +222,12 @@ class Registrar:
     ) -> T:
         namespace = runner.metadata.namespace
         client = await self._actions.for_runner(spec, namespace)
+        place = (spec.github_config_url, spec.runner_scale_set_id)
         try:
-            return await call(client)
-        except Unauthorized:
-            self._actions.refused(spec, namespace)
+            with self._turnstile.passing(place, spec.github_config_url):
+                return await call(client)
+        except ActionsError as error:
+            self._actions.failed(error, spec, namespace)
             raise
 
     async def _current_spec(self, runner: EphemeralRunner) -> EphemeralRunnerSpec | None:

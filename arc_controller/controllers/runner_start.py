@@ -198,9 +198,9 @@ class RunnerStart:
         if not runner.obj.status.phase:
             runner.mutate().status.phase = Phase.PENDING
         await runner.patch_status(self._client)
-        if trouble.by_hand:
-            return Result(requeue_after=trouble.retry)
-        raise error
+        if trouble.retry is None:
+            raise error
+        return Result(requeue_after=trouble.retry)
 
 
 def backoff(status: EphemeralRunnerStatus, now: datetime) -> float:

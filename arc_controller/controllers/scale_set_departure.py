@@ -8,6 +8,7 @@ effort: nothing ever waits for it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -45,6 +46,8 @@ log = structlog.get_logger(__name__)
 DEPARTED: Final = "actions.github.com/departed-registrations"
 LOOK_AGAIN: Final = 30.0
 """Seconds between two looks at a place that has been left."""
+PATIENCE: Final = 10.0
+"""Seconds for one look: whoever moves away from a server that does not answer need not wait."""
 LONGEST_JOB: Final = timedelta(days=5)
 """After this no job of ours can still run there: GitHub ends them."""
 
@@ -135,16 +138,20 @@ class Departures:
             return True
         age = self.context.now() - left.since
         try:
-            client = await self.context.service.for_access(left.access(obj.metadata.namespace))
-            found = await client.get_runner_scale_set_by_id(left.id)
-            if found.name.casefold() != left.name.casefold():
-                return True  # the id is somebody else's now
-            if found.statistics is not None and found.statistics.total_registered_runners:
-                if age < LONGEST_JOB:
-                    return False
-                self._leave_behind(obj, left, "it still has runners")
-                return True
-            await client.delete_runner_scale_set(left.id)
+            async with asyncio.timeout(PATIENCE):
+                client = await self.context.service.for_access(left.access(obj.metadata.namespace))
+                found = await client.get_runner_scale_set_by_id(left.id)
+                if found.name.casefold() != left.name.casefold():
+                    return True  # the id is somebody else's now
+                if found.statistics is not None and found.statistics.total_registered_runners:
+                    if age < LONGEST_JOB:
+                        return False
+                    self._leave_behind(obj, left, "it still has runners")
+                    return True
+                await client.delete_runner_scale_set(left.id)
+        except TimeoutError:
+            log.info("no answer where a scale set was left", id=left.id, url=left.github_config_url)
+            return age >= LONGEST_JOB
         except ScaleSetNotFound:
             return True
         except (InputError, ActionsError, ApiError) as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from arc_controller.actions import ActionsError, ScaleSetNotFound, Unauthorized
+from arc_controller.actions import ActionsError, ScaleSetNotFound
 from arc_controller.api.v1alpha1 import (
     AutoscalingListener,
     AutoscalingRunnerSet,
@@ -27,6 +27,7 @@ from arc_controller.controllers.orphans import adopt_runner_set
 from arc_controller.controllers.scale_set import scale_set_id
 from arc_controller.controllers.scale_set_departure import Departures
 from arc_controller.controllers.trouble import REPAIRED_BY_HAND, is_hopeless, trouble_of
+from arc_controller.controllers.turnstile import place_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.finalizers import missing_finalizers, remove_finalizers
@@ -110,11 +111,12 @@ class Removal:
         service = self.context.service
         try:
             client = await service.for_scale_set(obj.spec, obj.metadata.namespace)
-            await client.delete_runner_scale_set(id_)
+            with self.context.turnstile.passing(*place_of(obj.spec.github_config_url)):
+                await client.delete_runner_scale_set(id_)
         except ScaleSetNotFound:
             return
-        except Unauthorized:
-            service.refused(obj.spec, obj.metadata.namespace)
+        except ActionsError as error:
+            service.failed(error, obj.spec, obj.metadata.namespace)
             raise
 
     async def _is_shared(self, obj: AutoscalingRunnerSet, id_: int) -> bool:

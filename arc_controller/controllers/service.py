@@ -22,6 +22,8 @@ from arc_controller.actions import (
     Credentials,
     InvalidCertificates,
     ProxySettings,
+    TooManyRequests,
+    Unauthorized,
     UserAgent,
     credentials_from_mapping,
     parse_config_url,
@@ -38,7 +40,7 @@ from arc_controller.api.v1alpha1 import (
 from arc_controller.controllers.inputs import InputError, Inputs
 from arc_controller.controllers.proxy import proxy_environment, proxy_settings
 from arc_controller.controllers.tls import described, server_root_ca
-from arc_controller.controllers.trouble import UNAUTHORIZED
+from arc_controller.controllers.trouble import LONGEST_LIMIT, UNAUTHORIZED, limited_for
 from arc_controller.controllers.vault import Vaults
 from arc_controller.runtime.objects import NamespacedName
 
@@ -152,6 +154,9 @@ class ActionsClients:
         self._refused: TTLCache[str, _Refusal] = TTLCache(
             MAX_CLIENTS, REFUSED_FOR, timer=_loop_time
         )
+        self._limited: TTLCache[str, tuple[float, TooManyRequests]] = TTLCache(
+            MAX_CLIENTS, LONGEST_LIMIT, timer=_loop_time
+        )
         self._retired: deque[tuple[float, ActionsClient]] = deque()
 
     async def for_runner(self, spec: EphemeralRunnerSpec, namespace: str) -> ActionsClient:
@@ -195,6 +200,7 @@ class ActionsClients:
         """What the spec refers to. After a refusal it is read anew instead of remembered, and for a
         moment nothing is tried with the same: raises `StillRefused`."""
         found = await self._resolve(access)
+        self._keep_limit(found.key)
         refusal, now = self._refused.get(found.key), _loop_time()
         if refusal is None:
             return found
@@ -206,6 +212,17 @@ class ActionsClients:
         if refusal is not None and now < refusal.pause:
             raise StillRefused
         return found
+
+    def _keep_limit(self, key: str) -> None:
+        """Raises `TooManyRequests`, with the seconds that are left, as long as the service wants to
+        be left alone."""
+        until, error = self._limited.get(key, (0.0, None))
+        left = until - _loop_time()
+        if error is None or left <= 0:
+            return
+        raise TooManyRequests(
+            error.method, error.url, error.status, message=error.message, retry_after=left
+        )
 
     async def _resolve(self, access: Access) -> _Resolved:
         content = await self.credentials(access)
@@ -234,6 +251,21 @@ class ActionsClients:
         if secret is None:
             raise InputError("CredentialsNotFound", f"{_where(access)} does not exist")
         return {name: _text(access, name, value) for name, value in secret.data.items()}
+
+    def failed(
+        self,
+        error: Exception,
+        spec: AutoscalingRunnerSetSpec | EphemeralRunnerSpec | AutoscalingListenerSpec,
+        namespace: str,
+    ) -> None:
+        """What the service said to a call; to be told of every error, for some forbid the next."""
+        if isinstance(error, Unauthorized):
+            self.refused(spec, namespace)
+        elif isinstance(error, TooManyRequests):
+            place = spec.github_config_url, namespace, spec.github_config_secret
+            key, until = self._handed.get(place), _loop_time() + limited_for(error)
+            if key is not None and until > self._limited.get(key, (0.0, None))[0]:
+                self._limited[key] = until, error
 
     def refused(
         self,

@@ -30,6 +30,7 @@ from arc_controller.actions import (
     is_transient,
 )
 from arc_controller.controllers.inputs import InputError
+from arc_controller.controllers.turnstile import SLOW, ServiceSlow
 from arc_controller.runtime import errors as api
 from arc_controller.runtime.objects import KubeObject
 
@@ -37,6 +38,11 @@ REPAIRED_BY_HAND = 60.0
 """Seconds after which something that only a person can repair is looked at again."""
 REFUSED_RETRY = 10.0
 """Seconds after which credentials that the service refused are tried, or looked at, again."""
+VAULT_RETRY = 30.0
+"""Seconds between two tries of a vault: its mistakes are as often of the spec as of the vault."""
+LIMITED_RETRY, LONGEST_LIMIT = 60.0, 3600.0
+"""Seconds that the service is left alone when it says that it is asked too much: if it does not say
+for how long, and at most."""
 
 GIVE_UP_AFTER = timedelta(minutes=10)
 """How long a deletion waits for credentials that are gone. Its namespace waits with it, and a
@@ -47,21 +53,24 @@ _SPEC_ERRORS: tuple[tuple[type[ActionsError], str], ...] = (
     (InvalidCredentials, "InvalidCredentials"),
     (InvalidProxy, "InvalidProxy"),
     (InvalidCertificates, "InvalidCertificates"),
-    (VaultError, "VaultFailed"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`by_hand`: waiting alone does not help, somebody has to change something."""
+    """`by_hand`: waiting alone does not help, somebody has to change something. `pause` is after
+    how many seconds it is worth another try, if that is known."""
 
     reason: str
     message: str
     by_hand: bool
+    pause: float | None = None
 
     @property
-    def retry(self) -> float:
-        """Seconds until something that a person has to repair is looked at again."""
+    def retry(self) -> float | None:
+        """Seconds until another try; None leaves that to the queue's backoff."""
+        if self.pause is not None or not self.by_hand:
+            return self.pause
         return REFUSED_RETRY if self.reason == UNAUTHORIZED.reason else REPAIRED_BY_HAND
 
 
@@ -97,7 +106,9 @@ def is_hopeless(error: Exception, obj: KubeObject, now: datetime) -> bool:
 def _service_trouble(error: ActionsError) -> Trouble:
     for kind, reason in _SPEC_ERRORS:
         if isinstance(error, kind):
-            return Trouble(reason, str(error), by_hand=not isinstance(error, VaultError))
+            return Trouble(reason, str(error), by_hand=True)
+    if isinstance(error, VaultError):
+        return Trouble("VaultFailed", str(error), by_hand=False, pause=VAULT_RETRY)
     if isinstance(error, RunnerGroupNotFound):
         return Trouble("RunnerGroupNotFound", error.reason, by_hand=True)
     if isinstance(error, Unauthorized):
@@ -111,9 +122,20 @@ def _service_trouble(error: ActionsError) -> Trouble:
         )
     if isinstance(error, NotFound) and (unknown := _unknown_place(error)):
         return Trouble("ConfigUrlNotFound", unknown, by_hand=True)
+    if isinstance(error, ServiceSlow):
+        return Trouble("ServiceSlow", str(error), by_hand=False, pause=SLOW)
+    if isinstance(error, TooManyRequests):
+        pause = limited_for(error)
+        return Trouble(*_unavailable(error), by_hand=False, pause=pause)
     if is_transient(error):
         return Trouble(*_unavailable(error), by_hand=False)
     return Trouble("ServiceError", f"the Actions service says no: {_words(error)}", by_hand=False)
+
+
+def limited_for(error: TooManyRequests) -> float:
+    """Seconds for which the service shall not be asked."""
+    asked = LIMITED_RETRY if error.retry_after is None else error.retry_after
+    return min(asked, LONGEST_LIMIT)
 
 
 _PLACE = re.compile(

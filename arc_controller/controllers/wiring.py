@@ -25,6 +25,7 @@ from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.listener_rbac import listener_of
 from arc_controller.controllers.metrics import ControllerMetrics
 from arc_controller.controllers.service import ActionsClients
+from arc_controller.controllers.turnstile import WORKERS_PER_PLACE, Turnstile
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.handlers import enqueue_mapped
 from arc_controller.runtime.manager import Manager
@@ -71,6 +72,7 @@ def add_scale_set_controllers(
         events=manager.events,
         metrics=ControllerMetrics(manager.metrics.registry),
         now=manager.now,
+        turnstile=Turnstile(config.max_concurrent_sets // WORKERS_PER_PLACE),
     )
 
     def listeners_of(scale_set: AutoscalingRunnerSet) -> Iterable[NamespacedName]:
