@@ -13,6 +13,7 @@ help: ## List the targets
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, PYTHON=$(PYTHON) is " + sys.version.split()[0])'
+	@echo 'Installing arc_controller, its libraries and tools into $(VENV): once, and it takes a few minutes.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
@@ -36,8 +37,8 @@ integration: $(READY) ## The system on the embedded API server
 	$(PYTEST) tests/integration
 
 .PHONY: simulation
-simulation: $(READY) ## The system under simulated time, with faults (SEEDS=N, SEED=K)
-	$(PYTEST) tests/simulation
+simulation: $(READY) ## The system under simulated time, with faults (SEEDS=N, SEED=K alone)
+	$(PYTEST) tests/simulation$(if $(SEED)$(PLAN),/test_seeds.py)
 
 .PHONY: test-cluster
 test-cluster: $(READY) envtest ## The system on a real API server
