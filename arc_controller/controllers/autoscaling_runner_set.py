@@ -290,7 +290,7 @@ class AutoscalingRunnerSetReconciler:
                     patience = _patience(obj, live)
                     if waited >= patience:
                         raise Superseded
-                    if waited >= SAY_AFTER and patience == math.inf:
+                    if waited >= SAY_AFTER and patience == math.inf and _says_little(obj):
                         message = f"waiting for an answer of {host}"
                         self._ready(scale_set, False, "WaitingForService", message)
                         with suppress(Conflict):  # the answer still matters, see `_record`
@@ -415,6 +415,11 @@ def _precedence(obj: AutoscalingRunnerSet) -> tuple[bool, str, NamespacedName]:
     """Who registered goes first, then who is older, then whose name is."""
     created = obj.metadata.creation_timestamp
     return not scale_set_id(obj), created.isoformat() if created else "", obj.key
+
+
+def _says_little(obj: AutoscalingRunnerSet) -> bool:
+    ready = find_condition(obj.status.conditions, READY)
+    return ready is None or ready.reason == "Pending"
 
 
 def _patience(obj: AutoscalingRunnerSet, live: AutoscalingRunnerSet | None) -> float:
