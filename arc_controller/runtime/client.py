@@ -5,12 +5,15 @@ Fakes and recorders implement the protocols; reconcilers ask only for the ones t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol
 
 import msgspec
+import structlog
 
+from arc_controller.runtime.changes import changed_fields
 from arc_controller.runtime.errors import (
     SAME_PAGE,
     Gone,
@@ -29,6 +32,9 @@ JSON = "application/json"
 Propagation = Literal["Background", "Foreground", "Orphan"]
 Query = list[tuple[str, str]]
 PAGE = 500
+DEBUG = logging.DEBUG
+
+log = structlog.get_logger(__name__)
 
 
 class Reader(Protocol):
@@ -180,7 +186,10 @@ class ApiClient:
         body = await self._call("POST", path, body=self._scheme.encode(obj))
         # Reviews and token requests are answered, not stored: they have no names.
         named = bool(obj.metadata.name or obj.metadata.generate_name)
-        return self._decode(kind, body, f"POST {path}", named=named)
+        answer = self._decode(kind, body, f"POST {path}", named=named)
+        if log.is_enabled_for(DEBUG):
+            log.debug("created", kind=self._name(kind), object=str(answer.key))
+        return answer
 
     async def patch(self, kind: type[K], key: NamespacedName, patch: Mapping[str, Any]) -> K:
         return await self._patch(kind, key, patch, "")
@@ -224,7 +233,11 @@ class ApiClient:
         try:
             body = await self._call("DELETE", path, body=msgspec.json.encode(options))
         except NotFound:
+            if log.is_enabled_for(DEBUG):
+                log.debug("was deleted already", kind=self._name(kind), object=str(key))
             return Deletion(found=False)
+        if log.is_enabled_for(DEBUG):
+            log.debug("deleted", kind=self._name(kind), object=str(key))
         if not body or _head(body, f"DELETE {path}").kind == "Status":
             return Deletion(found=True)
         return Deletion(found=True, remaining=self._decode(kind, body, f"DELETE {path}"))
@@ -236,7 +249,14 @@ class ApiClient:
         body = await self._call(
             "PATCH", path, body=msgspec.json.encode(patch), content_type=MERGE_PATCH
         )
-        return self._decode(kind, body, f"PATCH {path}")
+        answer = self._decode(kind, body, f"PATCH {path}")
+        if log.is_enabled_for(DEBUG):
+            what = self._name(kind) + (f"/{subresource}" if subresource else "")
+            log.debug("patched", kind=what, object=str(key), fields=changed_fields(patch))
+        return answer
+
+    def _name(self, kind: type[KubeObject]) -> str:
+        return self._scheme.resource(kind).kind
 
     async def _pages(self, kind: type[K], path: str, query: Query) -> Sequence[K]:
         found: MutableSequence[K] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random as random_
 from collections.abc import Callable, Iterable
@@ -179,6 +180,8 @@ class Controller:
                 metrics.time.observe(loop.time() - started)
         if metrics is not None:
             metrics.count(outcome)
+        if log.is_enabled_for(logging.DEBUG):
+            log.debug("reconciled", outcome=outcome, seconds=round(loop.time() - started, 3))
 
     async def _reconcile(self, key: NamespacedName) -> str:
         deadline: asyncio.Timeout | None = None
@@ -210,6 +213,7 @@ class Controller:
             self.queue.forget(key)
         if result.requeue_after is None:
             return "success"
+        log.debug("looks again later", seconds=result.requeue_after)
         self.queue.add_after(key, result.requeue_after)
         return "requeue_after"
 
