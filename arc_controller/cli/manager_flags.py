@@ -43,7 +43,12 @@ FLAGS: tuple[Flag, ...] = (
         "Pull secrets of listener pods, in the controller's namespace. Repeatable.",
     ),
     Number("k8s-client-rate-limiter-qps", "Requests a second to the API server.", "100", least=1),
-    Number("k8s-client-rate-limiter-burst", "… and so many at once.", "200", least=1),
+    Number(
+        "k8s-client-rate-limiter-burst",
+        "Requests to the API server at once, after a pause.",
+        "200",
+        least=1,
+    ),
     Flag(
         "workqueue-rate-limiter",
         "How failed items wait: each for itself, or with a bucket over all of them too.",

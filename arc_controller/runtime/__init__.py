@@ -34,6 +34,7 @@ The process
     `servers`       metrics and probes over HTTP
     `diagnostics`   what the process is doing
     `metrics`, `logs`, `clock`
+    `changes`       which fields a write changes, for the debug log
 
 Each module can be used on its own. The names below are importable from here; nothing is loaded
 before it is asked for, so that a small process stays small.
