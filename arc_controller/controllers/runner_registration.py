@@ -7,11 +7,12 @@ registration again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 import structlog
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from arc_controller.actions import (
     ActionsClient,
@@ -28,7 +29,7 @@ from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.runner_pod import build_jit_secret, runner_id_in, work_folder
 from arc_controller.controllers.turnstile import Turnstile
 from arc_controller.runtime.client import Client
-from arc_controller.runtime.errors import AlreadyExists
+from arc_controller.runtime.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.runtime.ownership import controller_of, is_controlled_by
 
@@ -37,6 +38,9 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 ATTEMPTS = 3
 REMEMBERED_SECRETS = 20_000
+REMEMBERED_ANSWERS = 2_000
+ANSWER_IS_GOOD_FOR = 600.0
+"""Seconds for which a registration that no secret could keep is tried to be kept; it expires."""
 
 
 class RunnerClients(Protocol):
@@ -51,6 +55,15 @@ class RunnerClients(Protocol):
 
 class NameTaken(Exception):
     """Something that is not ours has the runner's name; the text says what."""
+
+
+class NotKept(Exception):
+    """The service registered the runner, and the cluster refuses the secret that would keep its
+    answer."""
+
+    def __init__(self, refusal: Forbidden | Invalid | BadRequest) -> None:
+        self.refusal = refusal
+        super().__init__(str(refusal))
 
 
 class RegistrationUnsettled(Exception):
@@ -70,12 +83,15 @@ class Registrar:
         self._actions = actions
         # Uids of the secrets we made, so that deleting one needs no read: it is only a shortcut.
         self._secret_uids: LRUCache[str, str] = LRUCache(REMEMBERED_SECRETS)
+        self._unkept: TTLCache[str, JitRunnerConfig] = TTLCache(
+            REMEMBERED_ANSWERS, ANSWER_IS_GOOD_FOR, timer=_loop_time
+        )
 
     async def registered(self, runner: EphemeralRunner) -> int:
         """The runner's id at the service: registered before, or now, and kept in the secret.
 
-        A secret that is missing or corrupt is rebuilt with a new registration. Raises `NameTaken`
-        and `RegistrationUnsettled`.
+        A secret that is missing or corrupt is rebuilt with a new registration. Raises `NameTaken`,
+        `NotKept` and `RegistrationUnsettled`.
         """
         if runner.status.runner_id == 0:
             # No secret is expected, and reading it to make sure would be a request per runner.
@@ -129,6 +145,9 @@ class Registrar:
         await self._client.delete(Secret, runner.key, uid=uid)
 
     async def _register(self, runner: EphemeralRunner) -> int:
+        unkept = self._unkept.get(runner.uid)
+        if unkept is not None:
+            return await self._keep(runner, unkept)
         for _ in range(ATTEMPTS):
             try:
                 answer = await self._called(
@@ -171,6 +190,16 @@ class Registrar:
         return 0
 
     async def _keep(self, runner: EphemeralRunner, answer: JitRunnerConfig) -> int:
+        try:
+            runner_id = await self._keep_in_secret(runner, answer)
+        except (Forbidden, Invalid, BadRequest) as error:
+            # Another registration for each try would be asked of the service in vain.
+            self._unkept.setdefault(runner.uid, answer)
+            raise NotKept(error) from None
+        self._unkept.pop(runner.uid, None)
+        return runner_id
+
+    async def _keep_in_secret(self, runner: EphemeralRunner, answer: JitRunnerConfig) -> int:
         secret = build_jit_secret(runner, answer.runner.id, answer.encoded_jit_config)
         try:
             created = await self._client.create(secret)
@@ -252,3 +281,7 @@ async def _remove(client: ActionsClient, runner: EphemeralRunner) -> None:
 
 def _is_ours(found: Runner, runner: EphemeralRunner) -> bool:
     return found.runner_scale_set_id == runner.spec.runner_scale_set_id
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

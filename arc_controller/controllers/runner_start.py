@@ -22,6 +22,7 @@ from arc_controller.controllers.runner_end import REMEMBERED, RunnerEnd, holds_a
 from arc_controller.controllers.runner_pod import InvalidTemplate, build_pod
 from arc_controller.controllers.runner_registration import (
     NameTaken,
+    NotKept,
     Registrar,
     RegistrationUnsettled,
 )
@@ -29,7 +30,7 @@ from arc_controller.controllers.trouble import trouble_of
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now
 from arc_controller.runtime.controller import Result
-from arc_controller.runtime.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from arc_controller.runtime.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import find_condition
 
@@ -53,7 +54,14 @@ class RunnerGone(Exception):
     """Only a late cache still has the runner."""
 
 
-UNREGISTERED: Final = (RunnerGone, NameTaken, RegistrationUnsettled, InputError, ActionsError)
+UNREGISTERED: Final = (
+    RunnerGone,
+    NameTaken,
+    NotKept,
+    RegistrationUnsettled,
+    InputError,
+    ActionsError,
+)
 """Why a runner may have no registration; see `RunnerStart.cannot_register`."""
 
 
@@ -189,18 +197,33 @@ class RunnerStart:
                 return Result(requeue_after=UNSETTLED_RETRY)
             case JobStillRunning():
                 return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
+            case NotKept():
+                return await self._not_kept(runner, error.refusal)
         trouble = trouble_of(error)
         if trouble is None:
             raise error
-        self._conditions.trouble(
-            runner, REGISTERED, trouble.reason, f"Cannot register: {trouble.message}"
-        )
-        if not runner.obj.status.phase:
-            runner.mutate().status.phase = Phase.PENDING
-        await runner.patch_status(self._client)
+        await self._say_unregistered(runner, trouble.reason, f"Cannot register: {trouble.message}")
         if trouble.retry is None:
             raise error
         return Result(requeue_after=trouble.retry)
+
+    async def _not_kept(self, runner: LazyCopy[EphemeralRunner], refusal: ApiError) -> Result:
+        trouble = trouble_of(refusal)
+        reason = trouble.reason if trouble is not None else type(refusal).__name__
+        if isinstance(refusal, Forbidden) and refusal.is_quota_exceeded:
+            reason = "QuotaExceeded"
+        await self._say_unregistered(
+            runner, reason, f"The secret for its configuration is refused: {refusal.message}"
+        )
+        return Result(requeue_after=QUOTA_RETRY)
+
+    async def _say_unregistered(
+        self, runner: LazyCopy[EphemeralRunner], reason: str, message: str
+    ) -> None:
+        self._conditions.trouble(runner, REGISTERED, reason, message)
+        if not runner.obj.status.phase:
+            runner.mutate().status.phase = Phase.PENDING
+        await runner.patch_status(self._client)
 
 
 def backoff(status: EphemeralRunnerStatus, now: datetime) -> float:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from arc_controller.api.core import Pod
 from arc_controller.api.v1alpha1 import EphemeralRunnerSet
+from arc_controller.testing.actions import Call
 from arc_controller.testing.loop import simulated
 from tests.integration.runners import SET, Cluster, cluster
 from tests.integration.scale_sets import scale_set, world
@@ -88,6 +90,45 @@ async def test_labels_that_are_none_are_reported_and_their_repair_is_used_at_onc
         repair = {"spec": {"ephemeralRunnerMetadata": {"labels": {"bad key!": None, "good": "v"}}}}
         await here.admin.patch(EphemeralRunnerSet, SET, repair)
         await here.until(lambda: _count(here, 1000), seconds=20)
+
+
+@simulated
+async def test_runners_whose_secrets_are_over_quota_say_so_and_register_once() -> None:
+    async with cluster() as here:
+        here.install(quota(**{"count/secrets": "1"}))
+        here.add_set(16)
+        await here.settle(300)
+        calls = here.service.calls
+        assert calls[Call.GENERATE_JIT_CONFIG] == 16
+        assert here.writes().count("create secrets") <= 16 * 11
+        for name in await here.names():
+            condition = await here.condition("Registered", name)
+            assert (condition.status, condition.reason) == ("False", "QuotaExceeded")
+            assert "exceeded quota: few" in condition.message
+        assert ("EphemeralRunner", "QuotaExceeded") in await here.events()
+
+        await here.admin._transport.request(
+            "DELETE", f"/api/v1/namespaces/{SET.namespace}/resourcequotas/few"
+        )
+        await here.settle(40)
+        assert len(await here.admin.list(Pod)) == 16
+        assert calls[Call.GENERATE_JIT_CONFIG] == 16
+        assert len(here.registered()) == 16
+
+
+@simulated
+async def test_a_secret_that_is_refused_for_long_is_registered_for_anew_before_it_expires() -> None:
+    async with cluster() as here:
+        here.refuse("create", "secrets", 422, "Invalid", "labels are bad")
+        here.add_set(1)
+        await here.settle(1000)
+        (name,) = await here.names()
+        assert (await here.condition("Registered", name)).reason == "Invalid"
+        assert here.service.calls[Call.GENERATE_JIT_CONFIG] == 1 + 2  # in use, removed, again
+        here.accept()
+        await here.settle(40)
+        assert list(here.registered()) == [name]
+        assert await here.exists(Pod, name)
 
 
 @simulated
