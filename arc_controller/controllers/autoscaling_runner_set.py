@@ -39,9 +39,9 @@ from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.listener_state import STARTING
 from arc_controller.controllers.runner_set_status import SCALING_ACTIVE
 from arc_controller.controllers.scale_set import (
+    limits_in_words,
     new_ephemeral_runner_set,
     registered_name,
-    runner_limits,
     scale_set_id,
     validate,
 )
@@ -336,8 +336,7 @@ class AutoscalingRunnerSetReconciler:
         elif refusal is not None and refusal.status == "False":
             self._ready(scale_set, False, refusal.reason, refusal.message)
         else:
-            low, high = runner_limits(scale_set.obj)
-            message = f"the listener runs; there may be {low} to {high} runners"
+            message = f"the listener runs; {limits_in_words(scale_set.obj)}"
             turned = self._ready(scale_set, True, "Running", message)
         if turned:
             self._event(scale_set, "Normal", "Running", "the scale set takes jobs")

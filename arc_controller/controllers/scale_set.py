@@ -67,6 +67,16 @@ def runner_limits(scale_set: AutoscalingRunnerSet) -> tuple[int, int]:
     return low, MAX_RUNNERS if spec.max_runners is None else spec.max_runners
 
 
+def limits_in_words(scale_set: AutoscalingRunnerSet) -> str:
+    """For people: an upper limit that nobody set is none."""
+    low, high = runner_limits(scale_set)
+    if scale_set.spec.max_runners is None:
+        return (
+            f"there may be {low} runners or more" if low else "there may be any number of runners"
+        )
+    return f"there may be {low} to {high} runners"
+
+
 def registered_name(scale_set: AutoscalingRunnerSet) -> str:
     """The name of the scale set at the service."""
     return scale_set.spec.runner_scale_set_name or scale_set.metadata.name
