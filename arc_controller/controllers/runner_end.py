@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from cachetools import TTLCache
 
-from arc_controller.actions import ActionsError, JobStillRunning
+from arc_controller.actions import ActionsError, JobStillRunning, is_transient
 from arc_controller.api.core import Pod, Secret
 from arc_controller.api.v1alpha1 import EphemeralRunner, Finalizer, Phase
 from arc_controller.controllers.inputs import InputError
@@ -72,7 +72,8 @@ class RunnerEnd:
             )
             return Result(requeue_after=JOB_STILL_RUNNING_RETRY)
         except (InputError, ActionsError, Forbidden) as error:
-            if not is_hopeless(error, obj, self._now()):
+            may_be_at_work = holds_a_job(obj) and is_transient(error)
+            if may_be_at_work or not is_hopeless(error, obj, self._now()):
                 return self._cannot_unregister(obj, error)
             message = f"Its registration stays at the service, which forgets it: {error}"
             self._conditions.tell(obj, "Warning", "RegistrationLeftBehind", message)

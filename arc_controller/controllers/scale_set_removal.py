@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -41,8 +42,8 @@ class Removal:
     context: Context
 
     async def remove(self, scale_set: LazyCopy[AutoscalingRunnerSet]) -> Result:
-        """The next step; each waits until what came before is gone. Raises `ApiError` and
-        transient `ActionsError`."""
+        """The next step; each waits until what came before is gone. Raises `ApiError` and, after
+        saying so, transient `ActionsError`."""
         client, obj = self.context.client, scale_set.obj
         if missing_finalizers(obj, Finalizer.AUTOSCALING_RUNNER_SET):
             return Result()
@@ -63,18 +64,21 @@ class Removal:
             if not runner_set.is_being_deleted:
                 await client.delete(EphemeralRunnerSet, runner_set.key, uid=runner_set.uid)
         if runner_sets or await adopt_runner_set(client, obj):
-            return await self._wait(scale_set, "runners that hold a job to finish, others to stop")
+            return await self._wait(scale_set, _what_is_left(runner_sets))
 
         try:
             await self._unregister(obj)
         except (InputError, ActionsError, Forbidden) as error:
             # Forbidden: with its namespace goes what lets us read the credentials there.
             trouble = trouble_of(error)
-            if trouble is None or not trouble.by_hand:
+            if trouble is None:
                 raise
             if not is_hopeless(error, obj, self.context.now()):
                 why = f"cannot remove the scale set from the service: {trouble.message}"
-                return await self._wait(scale_set, why, reason=trouble.reason, warn=True)
+                await self._wait(scale_set, why, reason=trouble.reason, warn=True)
+                if trouble.retry is None:
+                    raise
+                return Result(requeue_after=trouble.retry)
             log.warning(
                 "the scale set stays at the service", id=scale_set_id(obj), error=str(error)
             )
@@ -143,3 +147,11 @@ class Removal:
             self.context.events.event(scale_set.obj, "Warning", reason, message)
         await scale_set.patch_status(self.context.client)
         return Result(requeue_after=REPAIRED_BY_HAND)
+
+
+def _what_is_left(runner_sets: Sequence[EphemeralRunnerSet]) -> str:
+    if any(each.status.running_ephemeral_runners for each in runner_sets):
+        return "runners that hold a job to finish, others to stop"
+    if any(each.status.current_replicas for each in runner_sets):
+        return "the runners to be taken back from the service, and to stop"
+    return "the set of runners to end"

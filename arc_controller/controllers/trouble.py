@@ -47,6 +47,8 @@ for how long, and at most."""
 GIVE_UP_AFTER = timedelta(minutes=10)
 """How long a deletion waits for credentials that are gone. Its namespace waits with it, and a
 secret that was deleted too will not come back; the service forgets what is idle by itself."""
+UNREACHABLE_GIVE_UP_AFTER = timedelta(hours=1)
+"""The same for a service that is away: it may never come back."""
 
 _SPEC_ERRORS: tuple[tuple[type[ActionsError], str], ...] = (
     (InvalidConfigUrl, "InvalidConfigUrl"),
@@ -96,11 +98,12 @@ def trouble_of(error: Exception) -> Trouble | None:
 
 
 def is_hopeless(error: Exception, obj: KubeObject, now: datetime) -> bool:
-    """Whether the deletion of `obj` has waited long enough for a person to repair the error."""
+    """Whether the deletion of `obj` has waited long enough for the error to be repaired, or for a
+    service that is away to come back."""
     trouble, since = trouble_of(error), obj.metadata.deletion_timestamp
-    if trouble is None or not trouble.by_hand or since is None:
+    if trouble is None or since is None:
         return False
-    return now - since >= GIVE_UP_AFTER
+    return now - since >= (GIVE_UP_AFTER if trouble.by_hand else UNREACHABLE_GIVE_UP_AFTER)
 
 
 def _service_trouble(error: ActionsError) -> Trouble:

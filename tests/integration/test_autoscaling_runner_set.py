@@ -99,6 +99,7 @@ async def test_row_1_runners_that_still_have_jobs_keep_the_registration_alive() 
         await installed(here)
         busy = {"metadata": {"finalizers": ["example.com/busy"]}}
         await here.admin.patch(EphemeralRunnerSet, KEY, busy)
+        await here.runner_set_status(currentReplicas=2, runningEphemeralRunners=1)
         await here.admin.delete(AutoscalingRunnerSet, KEY)
         await here.settle(300)
 
