@@ -79,12 +79,17 @@ def add_scale_set_controllers(
         index = (LISTENERS_OF_SCALE_SET, str(scale_set.key))
         return [obj.key for obj in manager.cache.list(AutoscalingListener, index=index)]
 
+    def watched_scale_set_of(listener: AutoscalingListener) -> Iterable[NamespacedName]:
+        # Another manager's listeners may live beside ours.
+        key = scale_set_of(listener)
+        return [key] if config.watches(key.namespace) else []
+
     (
         ControllerBuilder(manager)
         .named("autoscalingrunnerset")
         .for_(AutoscalingRunnerSet, predicates=[_NOT_OUR_STATUS])
         .owns(EphemeralRunnerSet)
-        .watches(AutoscalingListener, enqueue_mapped(lambda obj: [scale_set_of(obj)]))
+        .watches(AutoscalingListener, enqueue_mapped(watched_scale_set_of))
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_sets,
             rate_limiter=config.new_rate_limiter(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from structlog.testing import capture_logs
+
 from arc_controller.api.v1alpha1 import AutoscalingRunnerSet
 from arc_controller.controllers.scale_set import REGISTERED_FOR
 from arc_controller.controllers.scale_set_departure import DEPARTED, departed
@@ -115,3 +117,20 @@ async def test_places_that_the_original_has_left_are_none_of_a_copys_business() 
         obj = await here.scale_set()
         assert departed(obj) == []
         assert DEPARTED not in obj.metadata.annotations
+
+
+@simulated
+async def test_two_managers_of_one_namespace_each_leave_each_others_scale_sets_alone() -> None:
+    """Their listeners live beside each other."""
+    async with world() as here:
+        here.install({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+        here.secret("github", "other", github_token="token-1")
+        await here.restart_manager(watch_namespaces=("other",))
+        here.install(scale_set("others", "other"))
+        await here.settle()
+        await here.restart_manager(watch_namespaces=(RUNNERS,))
+        here.api.request_log.clear()
+        with capture_logs() as logs:
+            await here.settle(300)
+        assert here.calls() == []
+        assert [line for line in logs if line["log_level"] == "error"] == []
