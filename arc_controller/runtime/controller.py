@@ -213,7 +213,7 @@ class Controller:
             self.queue.forget(key)
         if result.requeue_after is None:
             return "success"
-        log.debug("looks again later", seconds=result.requeue_after)
+        log.debug("looks again later", seconds=round(result.requeue_after, 3))
         self.queue.add_after(key, result.requeue_after)
         return "requeue_after"
 
