@@ -8,17 +8,37 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
+from arc_controller.api.v1alpha1 import AutoscalingRunnerSet
 from arc_controller.testing.envtest.assets import find_assets
 from tests.scenarios import changes, deletions, jobs, listeners, networks, pods, processes
 from tests.scenarios.charts import single_namespace
 from tests.scenarios.runs import Runs, Servers, selected
 from tests.scenarios.servers import real_server
-from tests.scenarios.stage import Scenario, name_of
+from tests.scenarios.stage import Scenario, Stage, clean_up, name_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AT_ONCE = 2
+
+
+async def a_scale_set_in_another_namespace_is_none_of_its_business(stage: Stage) -> None:
+    elsewhere = await stage.more_runners_without_permissions()
+    stage.server.unjudged.discard(elsewhere)  # it must not even try
+    async with stage.cluster() as cluster:
+        await cluster.add_scale_set("linux", namespace=elsewhere, min_runners=1)
+        await cluster.add_scale_set("linux", max_runners=5)
+        await cluster.until(listeners=1)
+        cluster.queue_jobs(1, duration=0.5)
+        await cluster.until(completed=1, runners=0, registrations=0)
+        other = cluster.get(AutoscalingRunnerSet, "linux", elsewhere)
+        assert other is not None
+        assert (other.metadata.finalizers, other.status.phase) == ([], "")
+        await cluster.delete(AutoscalingRunnerSet, "linux", namespace=elsewhere)
+        await clean_up(cluster)
+
+
 SCENARIOS: list[Scenario] = [
+    a_scale_set_in_another_namespace_is_none_of_its_business,
     processes.a_manager_process_that_is_stopped_hands_over_at_once,
     jobs.a_job_is_run_by_a_runner_made_for_it_and_nothing_is_left,
     jobs.the_minimum_is_kept_idle_and_only_idle_runners_are_scaled_down,
@@ -31,6 +51,7 @@ SCENARIOS: list[Scenario] = [
     pods.a_runner_too_old_parks_its_set_until_the_template_changes,
     listeners.a_scale_set_that_the_service_forgot_is_registered_again,
     networks.a_server_with_its_own_certificate_behind_a_proxy_is_reached_by_everybody,
+    deletions.a_scale_set_deleted_while_it_is_being_registered_leaves_nothing,
     deletions.a_scale_set_that_is_deleted_lets_busy_runners_finish,
     deletions.what_a_release_protected_is_let_go_when_its_scale_set_is_gone,
 ]
