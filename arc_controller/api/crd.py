@@ -47,6 +47,8 @@ class CustomResource:
         return f"{self.plural}.{api.GROUP}"
 
 
+_READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
+_WHY = Column("Status", '.status.conditions[?(@.type=="Ready")].reason')
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 CUSTOM_RESOURCES: Final = (
@@ -59,6 +61,7 @@ CUSTOM_RESOURCES: Final = (
             Column("Maximum Runners", ".spec.maxRunners", "integer"),
             Column("Current Runners", ".status.currentRunners", "integer"),
             Column("Phase", ".status.phase"),
+            _READY,
             Column("Pending Runners", ".status.pendingEphemeralRunners", "integer"),
             Column("Running Runners", ".status.runningEphemeralRunners", "integer"),
             Column("Failed Runners", ".status.failedEphemeralRunners", "integer"),
@@ -74,6 +77,8 @@ CUSTOM_RESOURCES: Final = (
             Column("GitHub Configure URL", ".spec.githubConfigUrl"),
             Column("AutoscalingRunnerSet Namespace", ".spec.autoscalingRunnerSetNamespace"),
             Column("AutoscalingRunnerSet Name", ".spec.autoscalingRunnerSetName"),
+            _READY,
+            _WHY,
             _AGE,
         ),
     ),
@@ -130,6 +135,11 @@ REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {
     api.ConfigMapKey: ("name", "key"),
     api.AzureKeyVault: ("url", "tenantId", "clientId", "certificatePath"),
     Condition: ("type", "status"),
+}
+# Zeros are left out on the wire, and a column of ``kubectl get`` without a value is blank.
+_COUNTS: Final[Mapping[type, tuple[str, ...]]] = {
+    api.AutoscalingRunnerSetStatus: ("_runners",),
+    api.EphemeralRunnerSetStatus: ("_runners", "_replicas"),
 }
 _KEYED_LISTS: Final[Mapping[type, str]] = {Condition: "type"}
 
@@ -259,6 +269,8 @@ class _Schemas:
         if struct is api.EphemeralRunnerSpec and field.name in self._template["properties"]:
             return dict(self._template["properties"][field.name])
         schema = self.schema(field.type)
+        if field.name.endswith(_COUNTS.get(struct, ())):
+            schema["default"] = 0
         text = FIELD_DOCS.get(struct, {}).get(field.name)
         if text:
             schema["description"] = text

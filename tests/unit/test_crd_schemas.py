@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,24 @@ def test_printer_columns_show_fields_that_exist() -> None:
     for kind, crd in CRDS.items():
         for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]:
             schema = schema_of(kind)
-            first, *rest = column["jsonPath"].removeprefix(".").split(".")
+            path, ready = re.subn(r'\[\?\(@\.type=="Ready"\)\]', "", column["jsonPath"])
+            first, *rest = path.removeprefix(".").split(".")
             schema = schema["properties"][first]
             if first == "metadata":
                 continue
             for name in rest:
                 schema = schema["properties"][name]
+                schema = schema["items"] if ready and name == "conditions" else schema
             assert column["type"] in {"number", schema["type"]}, column
+
+
+def test_counts_that_a_status_leaves_out_are_zero() -> None:
+    for kind in ("AutoscalingRunnerSet", "EphemeralRunnerSet"):
+        status = schema_of(kind)["properties"]["status"]["properties"]
+        zero = {name for name, schema in status.items() if "default" in schema}
+        assert len(zero) == 4
+        assert all(name.endswith(("Runners", "Replicas")) for name in zero)
+        assert {status[name]["default"] for name in zero} == {0}
 
 
 def test_counts_have_a_floor_and_ids_are_wide() -> None:
