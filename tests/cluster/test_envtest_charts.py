@@ -171,3 +171,16 @@ async def test_the_manager_can_let_go_of_everything_that_a_release_made(
             assert found["metadata"]["deletionTimestamp"]
             await rest.request("PATCH", path, let_go, content_type=MERGE_PATCH)
             assert (await env.rest.try_request("GET", path)).status == 404
+
+
+async def test_a_release_goes_from_several_managers_to_one_and_back(env: Envtest) -> None:
+    """By helm, and by server-side apply as Argo CD does it: what the server once filled in must not
+    be in the way."""
+    path = "/apis/apps/v1/namespaces/arc-systems/deployments/arc-gha-rs-controller"
+    release = ["arc", str(CHARTS / "gha-runner-scale-set-controller"), "--namespace=arc-systems"]
+    for replicas in (1, 2):
+        await env.helm("upgrade", *release, f"--set=replicaCount={replicas}")
+        assert (await env.rest.request("GET", path))["spec"]["replicas"] == replicas
+    manifest = await env.helm("template", *release, "--set=replicaCount=1")
+    await env.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
+    assert (await env.rest.request("GET", path))["spec"]["replicas"] == 1
