@@ -37,7 +37,7 @@ from arc_controller.controllers.indexes import (
 )
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.listener_state import STARTING
-from arc_controller.controllers.runner_set_status import SCALING_ACTIVE
+from arc_controller.controllers.runner_set_status import runners_in_trouble
 from arc_controller.controllers.scale_set import (
     limits_in_words,
     new_ephemeral_runner_set,
@@ -324,7 +324,7 @@ class AutoscalingRunnerSetReconciler:
     ) -> Result:
         key, turned = scale_set.obj.key, False
         ready = find_condition(listener.status.conditions, READY) if listener else None
-        refusal = find_condition(runner_set.status.conditions, SCALING_ACTIVE)
+        trouble = runners_in_trouble(runner_set)
         if listener is None:
             self._ready(
                 scale_set, False, "ListenerReplaced", "waiting for the old listener to stop"
@@ -333,8 +333,8 @@ class AutoscalingRunnerSetReconciler:
             why = ready.message if ready else STARTING.message
             message = f"the listener {listener.key} does not run: {why}"
             self._ready(scale_set, False, "ListenerNotReady", message)
-        elif refusal is not None and refusal.status == "False":
-            self._ready(scale_set, False, refusal.reason, refusal.message)
+        elif trouble is not None:
+            self._ready(scale_set, False, trouble.reason, trouble.message)
         else:
             message = f"the listener runs; {limits_in_words(scale_set.obj)}"
             turned = self._ready(scale_set, True, "Running", message)

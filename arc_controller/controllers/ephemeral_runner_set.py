@@ -36,6 +36,7 @@ from arc_controller.controllers.runner_set_proxy import ProxySecrets, delete_pro
 from arc_controller.controllers.runner_set_status import (
     FAILED_RETRY,
     RunnerSetStatus,
+    complaints,
     failed_since,
 )
 from arc_controller.controllers.runner_sorting import SortedRunners, revision_of
@@ -401,6 +402,7 @@ def _sorted_by(runner: EphemeralRunner) -> tuple[object, ...]:
         deleting,
         owner,
         runner.metadata.annotations,
+        complaints(runner),
     )
 
 

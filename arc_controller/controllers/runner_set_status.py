@@ -21,7 +21,7 @@ from arc_controller.controllers.trouble import Trouble
 from arc_controller.runtime.client import StatusWriter
 from arc_controller.runtime.clock import Now
 from arc_controller.runtime.lazycopy import LazyCopy
-from arc_controller.runtime.objects import find_condition
+from arc_controller.runtime.objects import Condition, find_condition
 
 STATUS_PACE: Final = 1.0
 """Seconds between two writes of nothing but changed counts."""
@@ -30,6 +30,9 @@ FAILED_RETRY: Final = timedelta(minutes=10)
 
 SCALING_ACTIVE: Final = "ScalingActive"
 RUNNERS_HEALTHY: Final = "RunnersHealthy"
+SOME_FAILED: Final = "FailedRunners"
+"""The reason of `RUNNERS_HEALTHY` where not all runners are ill for one reason; that would be the
+reason."""
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _OUTDATED: Final = (
@@ -110,8 +113,15 @@ class RunnerSetStatus:
     def _note_health(
         self, runner_set: LazyCopy[EphemeralRunnerSet], runners: SortedRunners
     ) -> None:
+        known = find_condition(runner_set.obj.status.conditions, RUNNERS_HEALTHY)
+        common = common_complaint(runners, known.reason if known is not None else "")
+        if common is not None:
+            reason, words = common
+            words = f"No runner gets to work, and all for one reason: {reason}: {words}"
+            self.trouble(runner_set, RUNNERS_HEALTHY, reason, words)
+            return
         if not runners.failed:
-            self.recovered(runner_set, RUNNERS_HEALTHY, "No runner has failed")
+            self.recovered(runner_set, RUNNERS_HEALTHY, "Runners get to work")
             return
         status = runners.failed[-1].status
         minutes = int(FAILED_RETRY.total_seconds() // 60)
@@ -119,7 +129,50 @@ class RunnerSetStatus:
             f"Failed runners take up replicas and are retried after {minutes} minutes; "
             f"the newest says: {status.reason or Phase.FAILED}: {status.message}"
         )
-        self.trouble(runner_set, RUNNERS_HEALTHY, "FailedRunners", message)
+        self.trouble(runner_set, RUNNERS_HEALTHY, SOME_FAILED, message)
+
+
+def runners_in_trouble(runner_set: EphemeralRunnerSet) -> Condition | None:
+    """The condition that says why the set has no runner that works, or makes none."""
+    conditions = runner_set.status.conditions
+    for type_ in (SCALING_ACTIVE, RUNNERS_HEALTHY):
+        found = find_condition(conditions, type_)
+        if found is not None and found.status == "False" and found.reason != SOME_FAILED:
+            return found
+    return None
+
+
+def common_complaint(runners: SortedRunners, known_as: str = "") -> tuple[str, str] | None:
+    """Why no runner gets to work, as reason and words: all say the same, and none is at work or
+    ready for it. Once it is `known_as` this, one of which nothing is known yet does not change it.
+    """
+    if runners.running or any(each.status.ready for each in runners.pending):
+        return None
+    told = [_complaint_of(each) for each in (*runners.failed, *runners.pending)]
+    known = [each for each in told if each is not None]
+    if len({reason for reason, _ in known}) != 1:
+        return None
+    reason, words = known[-1]
+    return (reason, words) if len(known) == len(told) or reason == known_as else None
+
+
+def complaints(runner: EphemeralRunner) -> tuple[str, ...]:
+    """The reasons of its conditions that are not well; of most runners, none."""
+    conditions = runner.status.conditions
+    return tuple(each.reason for each in conditions if each.status == "False") if conditions else ()
+
+
+def _complaint_of(runner: EphemeralRunner) -> tuple[str, str] | None:
+    status = runner.status
+    wrong = next((each for each in status.conditions if each.status == "False"), None)
+    if status.phase == Phase.FAILED or (wrong is None and status.failures):
+        reason, words = status.reason or Phase.FAILED, status.message
+    elif wrong is not None:
+        reason, words = wrong.reason, wrong.message
+    else:
+        return None
+    # Each runner has another name, which would be another wording whenever a new one is the last.
+    return reason, words.replace(runner.metadata.name, "the runner")
 
 
 def failed_since(runner: EphemeralRunner) -> datetime:
