@@ -49,6 +49,7 @@ from arc_controller.controllers.trouble import REPAIRED_BY_HAND, trouble_of
 from arc_controller.controllers.turnstile import place_of
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import AlreadyExists, ApiError
+from arc_controller.runtime.events import EventType
 from arc_controller.runtime.finalizers import add_finalizers, missing_finalizers, remove_finalizers
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import K, NamespacedName, find_condition
@@ -277,7 +278,8 @@ class AutoscalingListenerReconciler:
                 self._context.events.event(obj, "Warning", "BackOff", message)
             await self._report(listener, False, "BackOff", message)
             return Result(requeue_after=wait)
-        self._context.events.event(obj, "Warning", state.reason, f"{state.message}; restarting")
+        kind: EventType = "Normal" if state.is_clean else "Warning"
+        self._context.events.event(obj, kind, state.reason, f"{state.message}; restarting")
         await self._client.delete(Pod, pod.key, uid=pod.uid)
         return await self._report(listener, False, state.reason, state.message)
 

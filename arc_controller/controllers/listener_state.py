@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from datetime import datetime
 
-from arc_controller.api.core import ContainerStatus, Pod
+from arc_controller.api.core import ContainerStateTerminated, ContainerStatus, Pod
 from arc_controller.api.v1alpha1 import LISTENER_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """`is_over`: the listener has ended; it will not run again in this pod."""
+    """`is_over`: the listener has ended; it will not run again in this pod. `is_clean`: because it
+    was asked to."""
 
     runs: bool
     is_over: bool
     reason: str
     message: str
     ended: datetime | None = None
+    is_clean: bool = False
 
+
+FATAL_SIGNAL = 128
+"""What a shell, and a container runtime, adds to the number of the signal that ended a process."""
+_SIGNALS = {each.value: each.name for each in signal.Signals}
 
 STARTING = PodState(False, False, "Starting", "its pod is starting")
 
@@ -28,9 +35,8 @@ def pod_state(pod: Pod) -> PodState:
     container = _container(pod)
     ended = container.state.terminated if container else None
     if ended is not None:
-        why = ended.message or ended.reason
-        text = f"the listener ended with exit code {ended.exit_code}"
-        return _over("Terminated", f"{text}: {why}" if why else text, ended.finished_at)
+        is_clean = ended.exit_code == 0
+        return PodState(False, True, "Terminated", _end(ended), ended.finished_at, is_clean)
     if pod.status.phase in ("Failed", "Succeeded"):
         reason = pod.status.reason or "Terminated"
         return _over(reason, pod.status.message or f"the pod is {pod.status.phase}")
@@ -44,6 +50,22 @@ def pod_state(pod: Pod) -> PodState:
         if condition.type == "PodScheduled" and condition.status == "False":
             return PodState(False, False, condition.reason or "Unschedulable", condition.message)
     return STARTING
+
+
+def _end(ended: ContainerStateTerminated) -> str:
+    if ended.exit_code == 0:
+        return "the listener ended without an error"
+    text, why = f"the listener ended with exit code {ended.exit_code}", ended.message
+    if ended.exit_code > FATAL_SIGNAL:
+        # The message is what it logged last, and it did not see this coming.
+        number = ended.exit_code - FATAL_SIGNAL
+        name = f"signal {number}"
+        if number in _SIGNALS:
+            name = f"{name}, {_SIGNALS[number]}"
+        text, why = f"{text} (killed by {name})", ""
+    if not why and ended.reason not in ("", "Error"):
+        why = ended.reason
+    return f"{text}: {why}" if why else text
 
 
 def _over(reason: str, message: str, ended: datetime | None = None) -> PodState:

@@ -13,7 +13,13 @@ from typing import Final, Protocol
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from arc_controller.runtime.errors import ApiError, Conflict, TransportError
+from arc_controller.runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    NotFound,
+    TransportError,
+)
 from arc_controller.runtime.metrics import ControllerMetrics, RuntimeMetrics
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.runtime.ratelimiters import ExponentialBackoff
@@ -22,6 +28,9 @@ from arc_controller.runtime.workqueue import QueueShutDown, WorkQueue
 log = structlog.get_logger(__name__)
 
 RESYNC_CHUNK = 500
+LATE_CACHE_FAILURES: Final = 2
+"""So many `NotFound` or `AlreadyExists` in a row are no error: whoever works from a cache now and
+then deletes what is gone, or creates what is there. It is over before there are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +227,14 @@ class Controller:
         return "requeue_after"
 
     def _retry(self, key: NamespacedName, error: BaseException) -> str:
-        self._log_failure(error, "reconcile failed", failures=self.queue.num_requeues(key) + 1)
+        failures = self.queue.num_requeues(key) + 1
+        self._log_failure(
+            error,
+            "reconcile failed",
+            is_race=failures <= LATE_CACHE_FAILURES
+            and _consists_of((NotFound, AlreadyExists), error),
+            failures=failures,
+        )
         self.queue.add_rate_limited(key)
         return "error"
 
@@ -230,11 +246,14 @@ class Controller:
         self.queue.forget(key)
         return "error"
 
-    def _log_failure(self, error: BaseException, event: str, **context: object) -> None:
+    def _log_failure(
+        self, error: BaseException, event: str, *, is_race: bool = False, **context: object
+    ) -> None:
         if self._metrics is not None:
             self._metrics.errors.inc()
         is_expected = isinstance(error, self._expected)
-        log.error(
+        write = log.info if is_race else log.error
+        write(
             event,
             error=str(error) or type(error).__name__,
             exc_info=None if is_expected else error,
@@ -257,7 +276,7 @@ class Controller:
                     await asyncio.sleep(0)
 
 
-def _consists_of(kind: type[Exception], error: BaseException) -> bool:
+def _consists_of(kind: type[Exception] | tuple[type[Exception], ...], error: BaseException) -> bool:
     """Whether the error is of that kind, or a group (of a TaskGroup) of nothing else."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(kind)[1] is None

@@ -216,6 +216,39 @@ def test_what_a_pods_state_means(pod: Pod, runs: bool, is_over: bool, reason: st
     assert (state.runs, state.is_over, state.reason) == (runs, is_over, reason)
 
 
+@pytest.mark.parametrize(
+    ("ended", "message", "is_clean"),
+    [
+        (
+            ContainerStateTerminated(exit_code=137, reason="Error", message="info: 3 jobs"),
+            "the listener ended with exit code 137 (killed by signal 9, SIGKILL)",
+            False,
+        ),
+        (
+            ContainerStateTerminated(exit_code=137, reason="OOMKilled", message="info: 3 jobs"),
+            "the listener ended with exit code 137 (killed by signal 9, SIGKILL): OOMKilled",
+            False,
+        ),
+        (
+            ContainerStateTerminated(exit_code=1, reason="Error", message="no session"),
+            "the listener ended with exit code 1: no session",
+            False,
+        ),
+        (ContainerStateTerminated(exit_code=3), "the listener ended with exit code 3", False),
+        (
+            ContainerStateTerminated(exit_code=0, reason="Completed", message="info: stopped"),
+            "the listener ended without an error",
+            True,
+        ),
+    ],
+)
+def test_the_end_of_a_listener_is_explained(
+    ended: ContainerStateTerminated, message: str, is_clean: bool
+) -> None:
+    state = pod_state(_pod(terminated=ended))
+    assert (state.message, state.is_clean) == (message, is_clean)
+
+
 def test_a_pod_that_fits_nowhere_says_so() -> None:
     condition = PodCondition(
         type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes"

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from arc_controller.runtime.controller import Controller, Result, TerminalError
-from arc_controller.runtime.errors import Conflict, NotFound, Status
+from arc_controller.runtime.errors import AlreadyExists, BadRequest, Conflict, NotFound, Status
 from arc_controller.runtime.metrics import RuntimeMetrics
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.runtime.ratelimiters import ExponentialBackoff
@@ -115,7 +115,7 @@ async def test_an_error_is_logged_once_with_its_traceback_and_context() -> None:
 async def test_an_api_error_says_it_all_without_a_traceback() -> None:
     async def behaviour(_key: NamespacedName, call: int) -> Result:
         if call == 1:
-            raise NotFound(Status(message="no such namespace", code=404), "POST /api")
+            raise BadRequest(Status(message="no such field", code=400), "POST /api")
         return Result()
 
     controller, _ = controller_of(behaviour)
@@ -123,7 +123,24 @@ async def test_an_api_error_says_it_all_without_a_traceback() -> None:
         async with running(controller):
             controller.queue.add(KEY)
             await asyncio.sleep(100)
-    assert [(e["error"], e["exc_info"]) for e in errors] == [("POST /api: no such namespace", None)]
+    assert [(e["error"], e["exc_info"]) for e in errors] == [("POST /api: no such field", None)]
+
+
+@simulated
+@pytest.mark.parametrize("kind", [NotFound, AlreadyExists])
+async def test_what_a_late_cache_leads_to_is_an_error_only_if_it_stays_so(kind: type[Any]) -> None:
+    async def behaviour(_key: NamespacedName, call: int) -> Result:
+        if call <= 4:
+            raise kind(Status(message="so it is", code=404))
+        return Result()
+
+    controller, scripted = controller_of(behaviour)
+    with errors_logged() as errors:
+        async with running(controller):
+            controller.queue.add(KEY)
+            await asyncio.sleep(100)
+    assert [each["failures"] for each in errors] == [3, 4]
+    assert len(scripted.calls) == 5
 
 
 @simulated
