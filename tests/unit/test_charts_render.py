@@ -518,16 +518,15 @@ async def test_every_value_of_the_chart_is_known_and_explained(chart: str) -> No
                 assert f"{each}:" in text, each
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-async def test_managers_that_overlap_during_an_upgrade_elect_a_leader(
-    helm: Path, replicas: int
-) -> None:
-    rendered = await controller(helm, replicaCount=replicas)
-    assert "--enable-leader-election" in arguments(rendered)
-    assert "--leader-election-id=arc-gha-rs-controller" in arguments(rendered)
-    lease = rendered["Role", "arc-gha-rs-controller-leader-election"]["rules"][-1]
-    assert lease["resourceNames"] == ["arc-gha-rs-controller"]
-    assert ("RoleBinding", "arc-gha-rs-controller-leader-election") in rendered
+async def test_one_manager_alone_is_told_to_end_before_the_next_one_starts(helm: Path) -> None:
+    one_by_one = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    for replicas, strategy in ((1, one_by_one), (2, None)):
+        rendered = await controller(helm, replicaCount=replicas)
+        deployment = rendered["Deployment", "arc-gha-rs-controller"]
+        assert deployment["spec"].get("strategy") == strategy
+        elects = "--enable-leader-election" in arguments(rendered)
+        assert elects is (strategy is None), "two that overlap must elect"
+        assert (("Role", "arc-gha-rs-controller-leader-election") in rendered) is elects
 
 
 def arguments(rendered: Rendered) -> list[str]:
