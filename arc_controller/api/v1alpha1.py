@@ -294,6 +294,11 @@ class Finalizer:
     CLEANUP_PROTECTION: Final = "actions.github.com/cleanup-protection"
 
 
+LISTENING_SINCE: Final = "actions.github.com/listening-since"
+"""The annotation of an EphemeralRunnerSet with which each life of a listener begins: when it got
+the message session."""
+
+
 class Annotation:
     RUNNER_SCALE_SET_ID: Final = "runner-scale-set-id"
     RUNNER_GROUP_NAME: Final = "actions.github.com/runner-group-name"

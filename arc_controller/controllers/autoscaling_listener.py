@@ -23,6 +23,7 @@ from arc_controller.api.v1alpha1 import (
     Annotation,
     AutoscalingListener,
     AutoscalingRunnerSet,
+    EphemeralRunnerSet,
     Finalizer,
 )
 from arc_controller.controllers.conditions import READY, SCALE_SET_FOUND, put_condition
@@ -38,7 +39,13 @@ from arc_controller.controllers.listener_config import (
 )
 from arc_controller.controllers.listener_pod import GRACE_PERIOD, listener_pod
 from arc_controller.controllers.listener_rbac import role, role_binding, service_account
-from arc_controller.controllers.listener_state import STARTING, PodState, pod_state
+from arc_controller.controllers.listener_state import (
+    NO_SESSION,
+    STARTING,
+    PodState,
+    pod_state,
+    waits_for_session,
+)
 from arc_controller.controllers.meaning import meaning_hash, same_meaning
 from arc_controller.controllers.meta import is_foreign, same_metadata, set_metadata
 from arc_controller.controllers.proxy import proxy_environment
@@ -137,6 +144,13 @@ class AutoscalingListenerReconciler:
             return await self._restart(listener, pod, state)
         if state.runs:
             self._found(listener)
+            spec = obj.spec
+            key = NamespacedName(
+                spec.autoscaling_runner_set_namespace, spec.ephemeral_runner_set_name
+            )
+            runner_set = await self._client.find(EphemeralRunnerSet, key)
+            if waits_for_session(pod, runner_set, self._context.config.image):
+                state = NO_SESSION
         return await self._report(listener, state.runs, state.reason, state.message)
 
     # The account and what it may do.

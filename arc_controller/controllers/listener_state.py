@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from arc_controller.api.core import ContainerStateTerminated, ContainerStatus, Pod
-from arc_controller.api.v1alpha1 import LISTENER_CONTAINER
+from arc_controller.api.v1alpha1 import (
+    LISTENER_CONTAINER,
+    LISTENING_SINCE,
+    EphemeralRunnerSet,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,13 @@ FATAL_SIGNAL = 128
 """What a shell, and a container runtime, adds to the number of the signal that ended a process."""
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 
+NO_SESSION = PodState(
+    False,
+    False,
+    "WaitingForSession",
+    "its pod runs and waits for the message session, which the service gives to one listener at a "
+    "time: that of a listener that was killed ends after a minute or more",
+)
 STARTING = PodState(False, False, "Starting", "its pod is starting")
 
 
@@ -50,6 +61,19 @@ def pod_state(pod: Pod) -> PodState:
         if condition.type == "PodScheduled" and condition.status == "False":
             return PodState(False, False, condition.reason or "Unschedulable", condition.message)
     return STARTING
+
+
+def waits_for_session(pod: Pod, runner_set: EphemeralRunnerSet | None, image: str) -> bool:
+    """Whether a listener whose pod runs has not said yet that the service gave it the message
+    session, as listeners of `image` do with their first word to the set of runners."""
+    container = _container(pod)
+    if container is None or container.state.running is None or runner_set is None:
+        return False
+    if all(each.image != image for each in pod.spec.containers):
+        return False
+    started = str(container.state.running.get("startedAt") or "")
+    # Both times are of one form and of one clock, that of the node.
+    return runner_set.metadata.annotations.get(LISTENING_SINCE, "") < started
 
 
 def _end(ended: ContainerStateTerminated) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arc_controller.api.v1alpha1 import (
+    LISTENING_SINCE,
     AutoscalingListener,
     AutoscalingRunnerSet,
     EphemeralRunnerSet,
@@ -63,7 +64,10 @@ class Parts:
             applied = runner_set.status.applied_actionable_revision
             spec.actionable_revision = max(spec.actionable_revision, applied) + 1
         if not same_metadata(runner_set.metadata, wanted.metadata):
+            since = runner_set.metadata.annotations.get(LISTENING_SINCE)
             set_metadata(changed, wanted.metadata)
+            if since is not None:  # the listener's own
+                changed.mutate().metadata.annotations[LISTENING_SINCE] = since
 
         if await changed.patch(self._client):
             revision = changed.obj.spec.actionable_revision

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from arc_controller.actions import ActionsError
 from arc_controller.api.core import Pod, Role, RoleBinding, ServiceAccount
 from arc_controller.api.v1alpha1 import (
+    LISTENING_SINCE,
     AutoscalingListener,
     AutoscalingRunnerSet,
     EphemeralRunnerSet,
@@ -48,6 +49,15 @@ _ONLY_DELETED: Predicate[KubeObject] = Predicate(
     create=lambda _obj: False, update=lambda _old, _new: False
 )
 
+_HEARD_OF_LISTENER: Predicate[EphemeralRunnerSet] = Predicate(
+    create=lambda _obj: False,
+    update=lambda old, new: (
+        old.metadata.annotations.get(LISTENING_SINCE)
+        != new.metadata.annotations.get(LISTENING_SINCE)
+    ),
+    delete=lambda _obj: False,
+)
+
 
 def add_controllers(manager: Manager, config: ControllerConfig, service: ActionsClients) -> None:
     """Add all four controllers to the manager.
@@ -75,7 +85,7 @@ def add_scale_set_controllers(
         turnstile=Turnstile(config.max_concurrent_sets // WORKERS_PER_PLACE),
     )
 
-    def listeners_of(scale_set: AutoscalingRunnerSet) -> Iterable[NamespacedName]:
+    def listeners_of(scale_set: KubeObject) -> Iterable[NamespacedName]:
         index = (LISTENERS_OF_SCALE_SET, str(scale_set.key))
         return [obj.key for obj in manager.cache.list(AutoscalingListener, index=index)]
 
@@ -106,6 +116,7 @@ def add_scale_set_controllers(
         .watches(Role, enqueue_mapped(listener_of))
         .watches(RoleBinding, enqueue_mapped(listener_of))
         .watches(AutoscalingRunnerSet, enqueue_mapped(listeners_of), predicates=[_ONLY_DELETED])
+        .watches(EphemeralRunnerSet, enqueue_mapped(listeners_of), predicates=[_HEARD_OF_LISTENER])
         .with_options(
             max_concurrent_reconciles=config.max_concurrent_sets,
             rate_limiter=config.new_rate_limiter(),

@@ -12,6 +12,7 @@ from arc_controller.listener.metrics import Identity, JobMetrics
 from arc_controller.listener.patience import Patience
 from arc_controller.listener.scaler import Scaler
 from arc_controller.runtime.client import Client
+from arc_controller.runtime.clock import Now, utc_now
 from arc_controller.runtime.objects import NamespacedName
 
 
@@ -24,6 +25,7 @@ def assemble(
     owner: str = "",
     patience: Patience | None = None,
     random: Random | None = None,
+    now: Now = utc_now,
 ) -> Listener:
     """The listener of one scale set.
 
@@ -40,7 +42,11 @@ def assemble(
         config.ephemeral_runner_set_namespace, config.ephemeral_runner_set_name
     )
     scaler = Scaler(
-        client, runner_set, min_runners=config.min_runners, max_runners=config.max_runners
+        client,
+        runner_set,
+        min_runners=config.min_runners,
+        max_runners=config.max_runners,
+        now=now,
     )
     return Listener(
         open_queue,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from arc_controller.actions import JobStarted
 from arc_controller.api.v1alpha1 import (
+    LISTENING_SINCE,
     MAX_RUNNERS,
     EphemeralRunner,
     EphemeralRunnerSet,
@@ -22,6 +23,7 @@ from arc_controller.api.v1alpha1 import (
     Phase,
 )
 from arc_controller.runtime.client import Client
+from arc_controller.runtime.clock import Now
 from arc_controller.runtime.errors import ApiError, Conflict, Forbidden, NotFound, TransportError
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import NamespacedName
@@ -59,9 +61,11 @@ class Scaler:
         *,
         min_runners: int = 0,
         max_runners: int = MAX_RUNNERS,
+        now: Now | None = None,
     ) -> None:
         self._client = client
         self._runner_set = runner_set
+        self._now = now
         self._min = min_runners
         self._max = max_runners
         self._log = structlog.get_logger(__name__).bind(
@@ -134,7 +138,11 @@ class Scaler:
         if target is None or target == self._written:
             return
         # Written out in full: zero is a value here, while the types leave their defaults out.
-        patch = {"spec": {"replicas": target.replicas, "patchID": target.patch_id}}
+        patch: dict[str, Any] = {"spec": {"replicas": target.replicas, "patchID": target.patch_id}}
+        if self._written is None and self._now is not None:
+            # The first word is said when there is a session: that is how the controller knows.
+            since = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            patch["metadata"] = {"annotations": {LISTENING_SINCE: since}}
         try:
             await self._client.patch(EphemeralRunnerSet, self._runner_set, patch)
         except _WRITE_ERRORS as error:

@@ -22,6 +22,7 @@ from arc_controller.api.core import Pod, PodManifest, Secret
 from arc_controller.api.crd import custom_resource_definitions
 from arc_controller.api.scheme import build_scheme
 from arc_controller.api.v1alpha1 import (
+    LISTENING_SINCE,
     Annotation,
     AutoscalingListener,
     AutoscalingRunnerSet,
@@ -95,6 +96,8 @@ class World:
     _managers: list[asyncio.Task[None]] = field(default_factory=list)
     manager: Manager | None = None
     clients: ActionsClients | None = None
+    sessions: bool = True
+    """Whether the service gives listeners their sessions."""
 
     # --- what a user does
 
@@ -177,6 +180,28 @@ class World:
         """The set of runners has got rid of its old runners."""
         revision = (await self.runner_set()).spec.actionable_revision
         await self.runner_set_status(phase="Running", appliedActionableRevision=revision)
+
+    async def _begin_to_listen(self) -> None:
+        """What a listener says first, once the service has given it the session."""
+        while True:
+            await asyncio.sleep(0.25)
+            if not self.sessions:
+                continue
+            for listener in await self.admin.list(AutoscalingListener):
+                pod = await self.admin.find(Pod, listener.key)
+                spec = listener.spec
+                key = NamespacedName(
+                    spec.autoscaling_runner_set_namespace, spec.ephemeral_runner_set_name
+                )
+                runner_set = await self.admin.find(EphemeralRunnerSet, key)
+                if pod is None or runner_set is None or not pod.status.container_statuses:
+                    continue
+                running = pod.status.container_statuses[0].state.running
+                since = runner_set.metadata.annotations.get(LISTENING_SINCE, "")
+                if running is None or since >= running["startedAt"]:
+                    continue
+                said = {LISTENING_SINCE: now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+                await self.admin.patch(EphemeralRunnerSet, key, {"metadata": {"annotations": said}})
 
     async def _finish_runner_sets(self) -> None:
         """Let go of sets that are being deleted, as their controller does once they are empty."""
@@ -300,6 +325,7 @@ async def world(*, start: bool = True, **changes: Any) -> AsyncIterator[World]:
     helpers = [
         asyncio.create_task(kubelet.start()),
         asyncio.create_task(here._finish_runner_sets()),
+        asyncio.create_task(here._begin_to_listen()),
     ]
     if start:
         here.start_manager(**changes)

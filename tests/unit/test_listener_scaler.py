@@ -163,6 +163,17 @@ async def scale(scaler: Scaler, *assigned: int) -> None:
         assert await scaler.flush()
 
 
+async def test_the_first_word_of_a_life_says_since_when_it_listens(cluster: Cluster) -> None:
+    def now() -> datetime:
+        return datetime(2026, 12, 1, 15, 30, 59, 900_000, tzinfo=UTC)
+
+    await scale(Scaler(cluster, SET, now=now), 1, 2)
+    (_, first), (_, second) = cluster.writes
+    since = {"annotations": {"actions.github.com/listening-since": "2026-12-01T15:30:59Z"}}
+    assert first == {"spec": {"replicas": 1, "patchID": 0}, "metadata": since}
+    assert second == {"spec": {"replicas": 2, "patchID": 1}}
+
+
 # --- the target
 
 

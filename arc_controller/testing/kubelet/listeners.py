@@ -136,6 +136,7 @@ class _ListenerTask:
                     actions,
                     owner=self._owner,
                     patience=self._patience,
+                    now=self._now,
                     random=self._random,
                 )
                 await listener.run()
