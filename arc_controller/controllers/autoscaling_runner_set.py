@@ -299,7 +299,7 @@ class AutoscalingRunnerSetReconciler:
         finally:
             if not asking.done():
                 asking.cancel()
-                await asyncio.wait({asking})
+                await asyncio.gather(asking, return_exceptions=True)
 
     async def _record(self, scale_set: ScaleSet, registration: Registration) -> None:
         record(scale_set, registration)

@@ -21,6 +21,7 @@ from arc_controller.actions import (
 )
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.trouble import trouble_of
+from arc_controller.controllers.turnstile import ServiceSlow
 from arc_controller.runtime import errors as api
 
 WHERE = ("GET", "https://service/path?token=s3cret")
@@ -155,3 +156,23 @@ def test_the_sentence_stays_the_same_while_the_trouble_does() -> None:
         for id_ in ("1", "2")
     )
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (VaultError("vaultConfig.azureKeyVault is missing"), 30.0),
+        (TooManyRequests(*WHERE, 429, retry_after=900.0), 900.0),
+        (TooManyRequests(*WHERE, 429), 60.0),
+        (TooManyRequests(*WHERE, 429, retry_after=1e9), 3600.0),
+        (ServiceSlow("https://ghes takes more than 10 s to answer"), 10.0),
+        (InputError("CredentialsNotFound", "the secret ci/x does not exist"), 60.0),
+        (Unauthorized(*WHERE, 401), 10.0),
+        (ServerError(*WHERE, 503), None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_how_long_trouble_is_left_alone(error: Exception, seconds: float | None) -> None:
+    trouble = trouble_of(error)
+    assert trouble is not None
+    assert trouble.retry == seconds
