@@ -45,7 +45,7 @@ from arc_controller.controllers.runner_template import (
     runner_name,
 )
 from arc_controller.controllers.trouble import trouble_of
-from arc_controller.controllers.turnstile import Turnstile
+from arc_controller.controllers.turnstile import WORKERS_PER_PLACE, Turnstile
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now, utc_now
@@ -92,7 +92,8 @@ class EphemeralRunnerSetReconciler:
         self._api_reader = api_reader
         # One pass asks for many runners at once, with one worker.
         registrar = Registrar(client, actions, Turnstile(AT_ONCE))
-        self._members = Members(client, api_reader, registrar, now=now)
+        turnstile = Turnstile(config.max_concurrent_sets // WORKERS_PER_PLACE)
+        self._members = Members(client, api_reader, registrar, turnstile, now=now)
         self._excluded = config.exclude_label_prefixes
         self._events = events
         self._status = RunnerSetStatus(client, events, now)

@@ -20,6 +20,7 @@ from arc_controller.controllers.runner_set_memory import Memory
 from arc_controller.controllers.runner_set_refusals import Refused
 from arc_controller.controllers.runner_sorting import SortedRunners, sort_runners
 from arc_controller.controllers.trouble import is_hopeless
+from arc_controller.controllers.turnstile import Turnstile, place_of
 from arc_controller.runtime.client import Client, Reader
 from arc_controller.runtime.clock import Now
 from arc_controller.runtime.errors import (
@@ -40,8 +41,15 @@ class Members:
     """`client` reads runners from a cache that has `OWNER_INDEX`; `api_reader` never does."""
 
     def __init__(
-        self, client: Client, api_reader: Reader, registrar: Registrar, *, now: Now
+        self,
+        client: Client,
+        api_reader: Reader,
+        registrar: Registrar,
+        turnstile: Turnstile,
+        *,
+        now: Now,
     ) -> None:
+        self._turnstile = turnstile
         self._client = client
         self._api_reader = api_reader
         self._registrar = registrar
@@ -126,13 +134,14 @@ class Members:
     ) -> list[bool | Exception]:
         """Delete runners, those that may be at work only after they are unregistered.
 
-        True for each that was deleted, False for one that turned out to run a job. Of a set that is
+        True for each that was deleted, False for one that turned out to run a job. Raises
+        `ServiceSlow` when too many sets wait for the service there. Of a set that is
         being deleted (`last_of`) they are not kept for ever when nobody may ask the service.
         """
 
         async def remove_one(runner: EphemeralRunner) -> bool:
             status, version = runner.status, ""
-            if (status.runner_id and not status.is_done) or status.phase == Phase.RUNNING:
+            if _may_be_at_work(runner):
                 try:
                     await self._registrar.unregister(runner)
                 except JobStillRunning:
@@ -149,7 +158,16 @@ class Members:
             memory.expectations.removed(runner.uid)
             return True
 
-        return await each(runners, remove_one)
+        asked = next((each for each in runners if _may_be_at_work(each)), None)
+        if asked is None:
+            return await each(runners, remove_one)
+        with self._turnstile.passing(*place_of(asked.spec.github_config_url)):
+            return await each(runners, remove_one)
+
+
+def _may_be_at_work(runner: EphemeralRunner) -> bool:
+    status = runner.status
+    return bool(status.runner_id and not status.is_done) or status.phase == Phase.RUNNING
 
 
 def owner_uid(runner: EphemeralRunner) -> Iterable[str]:

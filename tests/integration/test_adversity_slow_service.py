@@ -12,6 +12,7 @@ from arc_controller.api.v1alpha1 import AutoscalingRunnerSet
 from arc_controller.controllers.turnstile import SLOW, ServiceSlow, Turnstile
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.testing.actions import Call
+from arc_controller.testing.cluster import Cluster as WholeCluster
 from arc_controller.testing.loop import simulated
 from tests.integration.runners import Cluster, cluster
 from tests.integration.scale_sets import KEY, NAME, RUNNERS, scale_set, scale_set_id, world
@@ -86,6 +87,27 @@ async def test_a_scale_set_that_the_service_is_slow_for_leaves_workers_to_the_ot
         await here.settle(1000)
         pods = [pod.metadata.name for pod in await here.admin.list(Pod)]
         assert len(pods) == 21, "the slow ones get theirs, too"
+
+
+@simulated
+async def test_many_sets_that_end_at_a_slow_server_leave_workers_to_the_others() -> None:
+    slow = [f"slow-{number}" for number in range(20)]
+    async with WholeCluster() as whole:
+        for name in slow:
+            await whole.add_scale_set(name, min_runners=1, github_config_url=DEAD)
+        await whole.add_scale_set("quick", max_runners=2)
+        await whole.until(registrations=20, listeners=21)
+        delay = whole.service.faults.delay(
+            "find_runner", "remove_runner", seconds=100, times=None, when=is_dead
+        )
+        for name in slow:
+            await whole.delete(AutoscalingRunnerSet, name)
+        await whole.until(lambda: delay.hits >= 16)
+        whole.queue_jobs(1, scale_set="quick", duration=1.0)
+        await whole.until(completed=1, within=2 * SLOW)
+        whole.service.faults.clear()
+        await whole.delete(AutoscalingRunnerSet, "quick")
+        await whole.until_gone(within=600)
 
 
 # --- an address that does not answer --------------------------------------------------------------
