@@ -142,7 +142,7 @@ def _lasting(item: dict[str, Any], namespace: str) -> Any:
     meta = {key: value for key, value in item["metadata"].items() if key not in _FLEETING}
     for reference in meta.get("ownerReferences", []):
         reference.pop("uid")
-    for annotation in ("integrity-hash", "registered-for"):  # made of uids
+    for annotation in ("integrity-hash", "registered-for", "listening-since"):  # of uids and times
         meta.get("annotations", {}).pop(f"actions.github.com/{annotation}", None)
     spec = dict(item["spec"])
     spec.pop("patchID", None)  # how many messages it took
