@@ -12,8 +12,10 @@ async def a_job_is_run_by_a_runner_made_for_it_and_nothing_is_left(stage: Stage)
     async with stage.cluster() as cluster:
         await cluster.add_scale_set("linux", max_runners=5)
         await cluster.until(listeners=1)
-        (job,) = cluster.queue_jobs(1, duration=1)
+        (job,) = cluster.queue_jobs(1, duration=3)
         await cluster.until(running=1, pods=1)
+        # The listener may have told of the job before the manager told of the registration.
+        await cluster.until(lambda: all(each.status.ready for each in cluster.runners))
         (runner,) = cluster.runners
         assert runner.status.job_id == job.job_id
         assert runner.status.job_repository_name == "acme/app"
