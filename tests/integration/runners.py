@@ -55,6 +55,7 @@ from arc_controller.testing.apiserver.routing import RequestInfo
 from arc_controller.testing.kubelet import FakeKubelet
 from arc_controller.testing.loop import now
 from arc_controller.testing.transport import InProcessTransport
+from tests.integration.waiting import until
 
 NAMESPACE = "ci"
 SET = NamespacedName(NAMESPACE, "linux")
@@ -368,14 +369,7 @@ class Cluster:
 
     async def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
         """Until `condition()` (awaited if need be) holds."""
-        async with asyncio.timeout(seconds):
-            while True:
-                result = condition()
-                if asyncio.iscoroutine(result):
-                    result = await result
-                if result:
-                    return
-                await asyncio.sleep(0.05)
+        await until(condition, seconds)
 
     # --- what the manager did
 

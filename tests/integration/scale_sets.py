@@ -45,6 +45,7 @@ from arc_controller.testing.apiserver import ApiServer, RequestRecord
 from arc_controller.testing.kubelet import FakeKubelet
 from arc_controller.testing.loop import now
 from arc_controller.testing.transport import InProcessTransport
+from tests.integration.waiting import until
 
 CONTROLLER = "arc-systems"
 RUNNERS = "ci"
@@ -223,14 +224,7 @@ class World:
 
     async def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
         """Until `condition()` (awaited if need be) holds."""
-        async with asyncio.timeout(seconds):
-            while True:
-                result = condition()
-                if asyncio.iscoroutine(result):
-                    result = await result
-                if result:
-                    return
-                await asyncio.sleep(0.1)
+        await until(condition, seconds, every=0.1)
 
     # --- what the manager did
 

@@ -44,6 +44,7 @@ from arc_controller.testing.apiserver import (
 from arc_controller.testing.cluster import Cluster
 from arc_controller.testing.loop import now, simulated
 from arc_controller.testing.transport import InProcessTransport
+from tests.integration.waiting import until
 
 SET = NamespacedName("ci", "linux")
 RUNNER_SPEC = {
@@ -119,14 +120,7 @@ class Stage:
         return (await self.client.get(EphemeralRunner, SET._replace(name=name))).status
 
     async def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
-        async with asyncio.timeout(seconds):
-            while True:
-                result = condition()
-                if asyncio.iscoroutine(result):
-                    result = await result
-                if result:
-                    return
-                await asyncio.sleep(0.05)
+        await until(condition, seconds)
 
     async def until_scaled(self, replicas: int, seconds: float = 120.0) -> None:
         async def scaled() -> bool:
