@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from arc_controller.testing.apiserver.decode import Decoder
-from arc_controller.testing.apiserver.errors import FieldError, invalid_value, required
+from arc_controller.testing.apiserver.errors import FieldError, go_type, invalid_value, required
 from arc_controller.testing.apiserver.messages import Object
 from arc_controller.testing.apiserver.resources import Column, Resource
 from arc_controller.testing.apiserver.schema import Schema, prune_and_default, validate
@@ -218,16 +218,7 @@ class CustomStrategy(Strategy):
 
 
 def _accessor_error(path: str, value: Any, wanted: str) -> FieldError:
-    go_type = {
-        bool: "bool",
-        int: "int64",
-        float: "float64",
-        str: "string",
-        list: "[]interface {}",
-        dict: "map[string]interface {}",
-        type(None): "<nil>",
-    }[type(value)]
-    why = f"{path} accessor error: {value} is of the type {go_type}, expected {wanted}"
+    why = f"{path} accessor error: {value} is of the type {go_type(value)}, expected {wanted}"
     return invalid_value(path, 0, why)
 
 

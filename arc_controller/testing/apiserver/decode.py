@@ -12,6 +12,7 @@ from base64 import b64encode
 from datetime import datetime
 from typing import Any
 
+from arc_controller.testing.apiserver.errors import go_type
 from arc_controller.testing.apiserver.formats import base64_error, is_date_time
 from arc_controller.testing.apiserver.messages import Object, json_type
 from arc_controller.testing.apiserver.metadata import rfc3339, rfc3339_micro
@@ -187,12 +188,12 @@ def _time(value: str, *, micro: bool) -> str:
 
 def _mismatch(node: Node, value: Any, path: str, struct: str) -> DecodeError:
     field = path.rpartition(".")[2]
-    go_type = _NAMED_STRINGS.get(f"{_short(struct)}.{field}") or _go_type(node)
+    wanted = _NAMED_STRINGS.get(f"{_short(struct)}.{field}") or _go_type(node)
     if node.format == "date-time":
-        go_type = "string"  # what its own decoder expects
+        wanted = "string"  # what its own decoder expects
     return DecodeError(
         f"json: cannot unmarshal {json_type(value)} into Go struct field "
-        f"{_short(struct)}.{_fields(path)} of type {go_type}",
+        f"{_short(struct)}.{_fields(path)} of type {wanted}",
         _unconverted(node, value),
     )
 
@@ -211,7 +212,7 @@ def _unconverted(node: Node, value: Any) -> str:
     """The same from Go's conversion of untyped values."""
     if node.format == "date-time":
         return f"json: cannot unmarshal {json_type(value)} into Go value of type string"
-    source = go_kind(value)
+    source = _go_kind(value)
     if node.kind == "map":
         whole = "struct from:" if node.fields else "map from"
         return f"cannot restore {whole} {source}"
@@ -224,10 +225,11 @@ def _unconverted(node: Node, value: Any) -> str:
     return f"unrecognized type: {kind}"
 
 
-def go_kind(value: Any) -> str:
+def _go_kind(value: Any) -> str:
     """The `reflect.Kind` of a decoded value."""
-    kinds = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice"}
-    return kinds.get(type(value), "map")
+    if isinstance(value, dict):
+        return "map"
+    return "slice" if isinstance(value, list) else go_type(value)
 
 
 def _short(name: str) -> str:

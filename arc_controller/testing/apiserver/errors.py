@@ -131,6 +131,22 @@ def go_plain(value: Any) -> str:
     return value if isinstance(value, str) else go_value(value)
 
 
+_GO_TYPES: dict[type, str] = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+    type(None): "<nil>",
+}
+
+
+def go_type(value: Any) -> str:
+    """The type that a decoded value has in Go."""
+    return _GO_TYPES[type(value)]
+
+
 def go_quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 

@@ -48,7 +48,7 @@ def _scalar_misfit(node: Node, value: Any, path: str) -> list[str]:
     if node.type == "string" and isinstance(value, (dict, list)):
         return [f"{path}: expected any scalar, got &{{{errors.go_plain(value)}}}"]
     if node.type in ("integer", "number") and (a_boolean or not isinstance(value, (int, float))):
-        return [f"{path}: expected numeric (int or float), got {_go_type(value)}"]
+        return [f"{path}: expected numeric (int or float), got {errors.go_type(value)}"]
     return []
 
 
@@ -87,15 +87,3 @@ def _go(value: Any) -> str:
     if isinstance(value, list):
         return f"[]interface {{}}{{{', '.join(_go(each) for each in value)}}}"
     return errors.go_value(value)
-
-
-def _go_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int64"
-    if isinstance(value, float):
-        return "float64"
-    if isinstance(value, str):
-        return "string"
-    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"
