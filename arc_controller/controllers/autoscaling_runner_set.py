@@ -64,6 +64,7 @@ from arc_controller.controllers.scale_set_status import (
 from arc_controller.controllers.scale_set_version import version_complaint
 from arc_controller.controllers.trouble import trouble_of
 from arc_controller.controllers.turnstile import place_of
+from arc_controller.runtime.clock import loop_time
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import ApiError, Conflict
 from arc_controller.runtime.events import EventType
@@ -103,9 +104,9 @@ class AutoscalingRunnerSetReconciler:
         self._departures = Departures(context)
         self._parts = Parts(context)
         self._counted: TTLCache[NamespacedName, float] = TTLCache(
-            4096, COUNTS_EVERY, timer=_loop_time
+            4096, COUNTS_EVERY, timer=loop_time
         )
-        self._asked: TTLCache[str, bool] = TTLCache(4096, ASK_EVERY, timer=_loop_time)
+        self._asked: TTLCache[str, bool] = TTLCache(4096, ASK_EVERY, timer=loop_time)
 
     async def reconcile(self, key: NamespacedName) -> Result:
         found = await self._client.find(AutoscalingRunnerSet, key)
@@ -279,13 +280,13 @@ class AutoscalingRunnerSetReconciler:
 
         Raises `Superseded` when the object has changed meanwhile and there still is no answer.
         """
-        obj, start = scale_set.obj, _loop_time()
+        obj, start = scale_set.obj, loop_time()
         place, host = place_of(obj.spec.github_config_url)
         asking = asyncio.ensure_future(calls)
         try:
             with self._context.turnstile.passing(place, host):
                 while not (await asyncio.wait({asking}, timeout=LOOK_UP_EVERY))[0]:
-                    waited = _loop_time() - start
+                    waited = loop_time() - start
                     live = await self._client.find(AutoscalingRunnerSet, obj.key)
                     patience = _patience(obj, live)
                     if waited >= patience:
@@ -346,8 +347,8 @@ class AutoscalingRunnerSetReconciler:
         if not has_counts(scale_set.obj, runner_set.status):
             next_write = self._counted.get(key)
             if next_write is not None and not is_urgent:
-                return Result(requeue_after=max(0.0, next_write - _loop_time()))
-            self._counted[key] = _loop_time() + COUNTS_EVERY
+                return Result(requeue_after=max(0.0, next_write - loop_time()))
+            self._counted[key] = loop_time() + COUNTS_EVERY
         show(scale_set, SetPhase.RUNNING, runner_set.status)
         await scale_set.patch_status(self._client)
         return Result()
@@ -426,7 +427,3 @@ def _patience(obj: AutoscalingRunnerSet, live: AutoscalingRunnerSet | None) -> f
     if live is None or live.uid != obj.uid or live.is_being_deleted:
         return DELETED_PATIENCE
     return CHANGED_PATIENCE if live.metadata.generation != obj.metadata.generation else math.inf
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,7 +6,6 @@ only for its finalizer.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -48,7 +47,7 @@ from arc_controller.controllers.trouble import trouble_of
 from arc_controller.controllers.turnstile import WORKERS_PER_PLACE, Turnstile
 from arc_controller.runtime.builder import ControllerBuilder
 from arc_controller.runtime.client import Client, Reader
-from arc_controller.runtime.clock import Now, utc_now
+from arc_controller.runtime.clock import Now, loop_time, utc_now
 from arc_controller.runtime.controller import Controller, Result
 from arc_controller.runtime.errors import (
     Forbidden,
@@ -109,7 +108,7 @@ class EphemeralRunnerSetReconciler:
             return Result()
         memory = self._memories.of(found)
 
-        wait = memory.begin_pass(found, _loop_time())
+        wait = memory.begin_pass(found, loop_time())
         if wait > 0:
             return Result(requeue_after=wait, postponed=True)
 
@@ -249,12 +248,12 @@ class EphemeralRunnerSetReconciler:
         self, runner_set: LazyCopy[EphemeralRunnerSet], runners: SortedRunners, memory: Memory
     ) -> Result:
         request = Request.of(runner_set.obj)
-        lingering, linger_end = memory.expectations.lingering(_loop_time())
+        lingering, linger_end = memory.expectations.lingering(loop_time())
         missing = request.replicas - runners.total - len(runners.deleting)
 
         if missing <= 0:
             memory.refusals.over()
-        wait = memory.refusals.wait(runner_set.obj, memory.count, _loop_time())
+        wait = memory.refusals.wait(runner_set.obj, memory.count, loop_time())
         if wait > 0:
             result = await self._finish(runner_set, memory, runners=runners)
             return _sooner(result, Result(requeue_after=wait))
@@ -419,7 +418,3 @@ def _again_if_busy(results: Sequence[object]) -> Result:
 def _sooner(first: Result, second: Result) -> Result:
     waits = [r.requeue_after for r in (first, second) if r.requeue_after is not None]
     return Result(requeue_after=min(waits, default=None))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -14,6 +14,7 @@ from typing import Any, cast
 from cachetools import TTLCache
 
 from arc_controller.runtime.client import Reader
+from arc_controller.runtime.clock import loop_time
 from arc_controller.runtime.objects import K, KubeObject, NamespacedName
 
 REMEMBERED = 45.0
@@ -43,7 +44,7 @@ class Inputs:
 
     def __init__(self, reader: Reader, *, ttl: float = REMEMBERED, size: int = 2048) -> None:
         self._reader = reader
-        self._remembered: TTLCache[_Key, KubeObject] = TTLCache(size, ttl, timer=_loop_time)
+        self._remembered: TTLCache[_Key, KubeObject] = TTLCache(size, ttl, timer=loop_time)
         self._reading: dict[_Key, asyncio.Task[KubeObject | None]] = {}
 
     async def find(self, kind: type[K], key: NamespacedName) -> K | None:
@@ -73,7 +74,3 @@ class Inputs:
         self._reading.pop(slot, None)
         if not task.cancelled():
             task.exception()  # somebody may have stopped waiting for it
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Final
 
@@ -28,7 +27,7 @@ from arc_controller.controllers.runner_pod import sidecars
 from arc_controller.controllers.runner_registration import Registrar
 from arc_controller.controllers.runner_start import STATUS_PATIENCE, UNREGISTERED, RunnerStart
 from arc_controller.runtime.client import Client
-from arc_controller.runtime.clock import Now
+from arc_controller.runtime.clock import Now, loop_time
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.lazycopy import LazyCopy
 
@@ -101,7 +100,7 @@ class RunnerCourse:
         obj, ready = runner.obj, is_ready(pod)
         runner_id, started = self._start.remembered(obj)
         if not obj.status.runner_id and runner_id and not ready:
-            left = started + STATUS_PATIENCE - _loop_time()
+            left = started + STATUS_PATIENCE - loop_time()
             if left > 0:
                 return Result(requeue_after=left)
 
@@ -192,7 +191,3 @@ class RunnerCourse:
 
     def _judge(self, runner: EphemeralRunner, pod: Pod) -> Verdict:
         return judge(pod, self._now(), sidecars=sidecars(runner.spec))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -7,7 +7,6 @@ waits for a job.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -20,6 +19,7 @@ from arc_controller.api.v1alpha1 import EphemeralRunner
 from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.runner_registration import Registrar
 from arc_controller.controllers.trouble import trouble_of
+from arc_controller.runtime.clock import loop_time
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.objects import NamespacedName
@@ -44,10 +44,10 @@ class Departures:
 
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
-        self._let_go: TTLCache[str, None] = TTLCache(REMEMBERED, EVENT_WITHIN, timer=_loop_time)
-        self._gone: TTLCache[str, None] = TTLCache(REMEMBERED, PATIENCE, timer=_loop_time)
+        self._let_go: TTLCache[str, None] = TTLCache(REMEMBERED, EVENT_WITHIN, timer=loop_time)
+        self._gone: TTLCache[str, None] = TTLCache(REMEMBERED, PATIENCE, timer=loop_time)
         self._left: TTLCache[NamespacedName, EphemeralRunner] = TTLCache(
-            REMEMBERED, PATIENCE, timer=_loop_time
+            REMEMBERED, PATIENCE, timer=loop_time
         )
 
     @contextmanager
@@ -100,7 +100,3 @@ class Departures:
 
 
 _UNKNOWN: Final = object()
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import structlog
@@ -19,7 +18,7 @@ from arc_controller.controllers.runner_pod import RUNNER_POD_LABEL, uses_contain
 from arc_controller.controllers.runner_registration import Registrar
 from arc_controller.controllers.trouble import is_hopeless, trouble_of
 from arc_controller.runtime.client import Client, Reader
-from arc_controller.runtime.clock import Now
+from arc_controller.runtime.clock import Now, loop_time
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import Forbidden
 from arc_controller.runtime.finalizers import remove_finalizers
@@ -50,7 +49,7 @@ class RunnerEnd:
         self._api_reader = api_reader
         self._registrar = registrar
         self.departures = Departures(registrar)
-        self._deleted: TTLCache[str, None] = TTLCache(REMEMBERED, 60.0, timer=_loop_time)
+        self._deleted: TTLCache[str, None] = TTLCache(REMEMBERED, 60.0, timer=loop_time)
         self._conditions = conditions
         self._now = now
 
@@ -182,7 +181,3 @@ def _may_be_registered(runner: EphemeralRunner) -> bool:
 
 def holds_a_job(runner: EphemeralRunner) -> bool:
     return runner.status.has_job or runner.status.phase == Phase.RUNNING
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

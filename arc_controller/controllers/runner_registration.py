@@ -7,7 +7,6 @@ registration again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
@@ -29,6 +28,7 @@ from arc_controller.controllers.inputs import InputError
 from arc_controller.controllers.runner_pod import build_jit_secret, runner_id_in, work_folder
 from arc_controller.controllers.turnstile import Turnstile
 from arc_controller.runtime.client import Client
+from arc_controller.runtime.clock import loop_time
 from arc_controller.runtime.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from arc_controller.runtime.objects import NamespacedName
 from arc_controller.runtime.ownership import controller_of, is_controlled_by
@@ -84,7 +84,7 @@ class Registrar:
         # Uids of the secrets we made, so that deleting one needs no read: it is only a shortcut.
         self._secret_uids: LRUCache[str, str] = LRUCache(REMEMBERED_SECRETS)
         self._unkept: TTLCache[str, JitRunnerConfig] = TTLCache(
-            REMEMBERED_ANSWERS, ANSWER_IS_GOOD_FOR, timer=_loop_time
+            REMEMBERED_ANSWERS, ANSWER_IS_GOOD_FOR, timer=loop_time
         )
 
     async def registered(self, runner: EphemeralRunner) -> int:
@@ -281,7 +281,3 @@ async def _remove(client: ActionsClient, runner: EphemeralRunner) -> None:
 
 def _is_ours(found: Runner, runner: EphemeralRunner) -> bool:
     return found.runner_scale_set_id == runner.spec.runner_scale_set_id
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

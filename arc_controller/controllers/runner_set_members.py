@@ -5,7 +5,6 @@ Expectations are kept here, so whoever decides may take the list for the truth.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -22,7 +21,7 @@ from arc_controller.controllers.runner_sorting import SortedRunners, sort_runner
 from arc_controller.controllers.trouble import is_hopeless
 from arc_controller.controllers.turnstile import Turnstile, place_of
 from arc_controller.runtime.client import Client, Reader
-from arc_controller.runtime.clock import Now
+from arc_controller.runtime.clock import Now, loop_time
 from arc_controller.runtime.errors import (
     AlreadyExists,
     ApiError,
@@ -57,7 +56,7 @@ class Members:
 
     async def of(self, obj: EphemeralRunnerSet, memory: Memory) -> SortedRunners:
         """All that there are, sorted."""
-        expectations, now = memory.expectations, _loop_time()
+        expectations, now = memory.expectations, loop_time()
         if expectations.must_ask(now):
             expectations.settle(await runners_of(self._api_reader, obj), now)
         cached = await self._client.list(
@@ -73,9 +72,9 @@ class Members:
     async def adopt(self, obj: EphemeralRunnerSet, missing: int, memory: Memory) -> None:
         """Ask the server once which runners there are: a new process knows only its cache."""
         expectations = memory.expectations
-        expectations.adopt(await runners_of(self._api_reader, obj), _loop_time())
+        expectations.adopt(await runners_of(self._api_reader, obj), loop_time())
         if obj.status.phase:  # somebody has acted on it before
-            expectations.inherit(missing, Request.of(obj), _loop_time())
+            expectations.inherit(missing, Request.of(obj), loop_time())
 
     async def live(self, obj: EphemeralRunnerSet) -> EphemeralRunnerSet | None:
         """The set as the server has it; None if it asks for something else than the cached one.
@@ -111,7 +110,7 @@ class Members:
         if not refusals:
             return results, 0.0
         count = memory.count + created
-        return results, memory.refusals.refused(*refusals[0], obj, count, _loop_time())
+        return results, memory.refusals.refused(*refusals[0], obj, count, loop_time())
 
     async def _create(self, runner: EphemeralRunner, memory: Memory) -> EphemeralRunner:
         name = runner.metadata.name
@@ -123,7 +122,7 @@ class Members:
         except ApiError:
             memory.expectations.refused(name)
             raise
-        memory.expectations.created(created, _loop_time())
+        memory.expectations.created(created, loop_time())
         return created
 
     async def remove(
@@ -174,7 +173,3 @@ def owner_uid(runner: EphemeralRunner) -> Iterable[str]:
     """For `OWNER_INDEX`."""
     owner = controller_of(runner)
     return (owner.uid,) if owner is not None else ()
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

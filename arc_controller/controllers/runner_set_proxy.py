@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -15,6 +14,7 @@ from arc_controller.controllers.runner_set_memory import Memory
 from arc_controller.controllers.runner_set_status import RunnerSetStatus
 from arc_controller.controllers.runner_template import build_proxy_secret, proxy_secret_key
 from arc_controller.runtime.client import Client
+from arc_controller.runtime.clock import loop_time
 from arc_controller.runtime.lazycopy import LazyCopy
 
 PROXY_CHECK: Final = 60.0
@@ -33,7 +33,7 @@ class ProxySecrets:
 
     async def keep(self, runner_set: LazyCopy[EphemeralRunnerSet], memory: Memory) -> None:
         """Create or repair it, at most once in `PROXY_CHECK` seconds. Raises `InputError`."""
-        obj, now = runner_set.obj, _loop_time()
+        obj, now = runner_set.obj, loop_time()
         proxy = obj.spec.ephemeral_runner_spec.proxy
         if proxy is None:
             return
@@ -81,7 +81,3 @@ async def delete_proxy_secret(client: Client, runner_set: EphemeralRunnerSet) ->
     existing = await client.find(Secret, proxy_secret_key(runner_set))
     if existing is not None and not is_foreign(existing, runner_set):
         await client.delete(Secret, existing.key, uid=existing.uid)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from arc_controller.api.v1alpha1 import EphemeralRunner, EphemeralRunnerSet
-from arc_controller.controllers.trouble import Trouble, trouble_of
+from arc_controller.controllers.trouble import Trouble, refusal_reason
 from arc_controller.runtime.errors import BadRequest, Forbidden, Invalid
 
 log = structlog.get_logger(__name__)
@@ -77,10 +77,6 @@ def _spec_of(obj: EphemeralRunnerSet) -> tuple[Any, ...]:
 
 
 def _trouble(error: Refused, runner: EphemeralRunner, obj: EphemeralRunnerSet) -> Trouble:
-    known = trouble_of(error)
-    reason = known.reason if known is not None else type(error).__name__
-    if isinstance(error, Forbidden) and error.is_quota_exceeded:
-        reason = "QuotaExceeded"
     # Each try has another name, and each new wording would be one more write.
     words = error.message.replace(runner.metadata.name, f"{obj.metadata.name}-runner-…")
-    return Trouble(reason, f"Runners cannot be created: {words}", by_hand=True)
+    return Trouble(refusal_reason(error), f"Runners cannot be created: {words}", by_hand=True)

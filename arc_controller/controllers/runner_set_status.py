@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -19,7 +18,7 @@ from arc_controller.controllers.context import Events
 from arc_controller.controllers.runner_sorting import SortedRunners
 from arc_controller.controllers.trouble import Trouble
 from arc_controller.runtime.client import StatusWriter
-from arc_controller.runtime.clock import Now
+from arc_controller.runtime.clock import Now, loop_time
 from arc_controller.runtime.lazycopy import LazyCopy
 from arc_controller.runtime.objects import Condition, find_condition
 
@@ -77,7 +76,7 @@ class RunnerSetStatus:
         else:
             self.recovered(runner_set, SCALING_ACTIVE, "Runners are created as jobs need them")
 
-        old, counts, now = runner_set.obj.status, _counts(runners), _loop_time()
+        old, counts, now = runner_set.obj.status, _counts(runners), loop_time()
         only_counts = phase == old.phase and not runner_set.is_mutated
         if only_counts and counts == _counts_in(old):
             return None
@@ -193,7 +192,3 @@ def _counts_in(status: EphemeralRunnerSetStatus) -> tuple[int, int, int, int]:
         status.running_ephemeral_runners,
         status.failed_ephemeral_runners,
     )
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

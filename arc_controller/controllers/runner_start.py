@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,9 +25,9 @@ from arc_controller.controllers.runner_registration import (
     Registrar,
     RegistrationUnsettled,
 )
-from arc_controller.controllers.trouble import trouble_of
+from arc_controller.controllers.trouble import refusal_reason, trouble_of
 from arc_controller.runtime.client import Client, Reader
-from arc_controller.runtime.clock import Now
+from arc_controller.runtime.clock import Now, loop_time
 from arc_controller.runtime.controller import Result
 from arc_controller.runtime.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
 from arc_controller.runtime.lazycopy import LazyCopy
@@ -90,7 +89,7 @@ class RunnerStart:
         # them too: this saves reading it.
         # In a burst of thousands a runner's next turn may be minutes away.
         self._started: TTLCache[str, tuple[int, float]] = TTLCache(
-            REMEMBERED, 600.0, timer=_loop_time
+            REMEMBERED, 600.0, timer=loop_time
         )
 
     async def start(self, runner: LazyCopy[EphemeralRunner]) -> Result:
@@ -141,7 +140,7 @@ class RunnerStart:
         self._conditions.recovered(runner, WITHIN_QUOTA, "The pod was created")
         if obj.status.runner_id == 0:
             # Pods that are quick are ready in a moment: then one patch says both.
-            self._started[obj.uid] = (runner_id, _loop_time())
+            self._started[obj.uid] = (runner_id, loop_time())
             return Result(requeue_after=STATUS_PATIENCE)
         await runner.patch_status(self._client)
         return Result()
@@ -208,10 +207,7 @@ class RunnerStart:
         return Result(requeue_after=trouble.retry)
 
     async def _not_kept(self, runner: LazyCopy[EphemeralRunner], refusal: ApiError) -> Result:
-        trouble = trouble_of(refusal)
-        reason = trouble.reason if trouble is not None else type(refusal).__name__
-        if isinstance(refusal, Forbidden) and refusal.is_quota_exceeded:
-            reason = "QuotaExceeded"
+        reason = refusal_reason(refusal)
         await self._say_unregistered(
             runner, reason, f"The secret for its configuration is refused: {refusal.message}"
         )
@@ -233,7 +229,3 @@ def backoff(status: EphemeralRunnerStatus, now: datetime) -> float:
     delay = BACKOFF[min(len(status.failures), len(BACKOFF) - 1)]
     since = (now - max(status.failures.values())).total_seconds()
     return min(max(delay - since, 0.0), delay)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,7 +6,6 @@ of the secrets that hold them: so a rotated secret leads to a new client by itse
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Mapping
@@ -42,6 +41,7 @@ from arc_controller.controllers.proxy import proxy_environment, proxy_settings
 from arc_controller.controllers.tls import described, server_root_ca
 from arc_controller.controllers.trouble import LONGEST_LIMIT, UNAUTHORIZED, limited_for
 from arc_controller.controllers.vault import Vaults
+from arc_controller.runtime.clock import loop_time
 from arc_controller.runtime.objects import NamespacedName
 
 MAX_CLIENTS = 1024
@@ -151,11 +151,9 @@ class ActionsClients:
         self._clients = _Clients(MAX_CLIENTS, LIFETIME)
         self._credentials: LRUCache[str, Credentials] = LRUCache(MAX_CLIENTS)
         self._handed: LRUCache[tuple[str, str, str], str] = LRUCache(MAX_CLIENTS)
-        self._refused: TTLCache[str, _Refusal] = TTLCache(
-            MAX_CLIENTS, REFUSED_FOR, timer=_loop_time
-        )
+        self._refused: TTLCache[str, _Refusal] = TTLCache(MAX_CLIENTS, REFUSED_FOR, timer=loop_time)
         self._limited: TTLCache[str, tuple[float, TooManyRequests]] = TTLCache(
-            MAX_CLIENTS, LONGEST_LIMIT, timer=_loop_time
+            MAX_CLIENTS, LONGEST_LIMIT, timer=loop_time
         )
         self._retired: deque[tuple[float, ActionsClient]] = deque()
 
@@ -201,7 +199,7 @@ class ActionsClients:
         moment nothing is tried with the same: raises `StillRefused`."""
         found = await self._resolve(access)
         self._keep_limit(found.key)
-        refusal, now = self._refused.get(found.key), _loop_time()
+        refusal, now = self._refused.get(found.key), loop_time()
         if refusal is None:
             return found
         if now - refusal.looked >= LOOK_AGAIN:
@@ -217,7 +215,7 @@ class ActionsClients:
         """Raises `TooManyRequests`, with the seconds that are left, as long as the service wants to
         be left alone."""
         until, error = self._limited.get(key, (0.0, None))
-        left = until - _loop_time()
+        left = until - loop_time()
         if error is None or left <= 0:
             return
         raise TooManyRequests(
@@ -263,7 +261,7 @@ class ActionsClients:
             self.refused(spec, namespace)
         elif isinstance(error, TooManyRequests):
             place = spec.github_config_url, namespace, spec.github_config_secret
-            key, until = self._handed.get(place), _loop_time() + limited_for(error)
+            key, until = self._handed.get(place), loop_time() + limited_for(error)
             if key is not None and until > self._limited.get(key, (0.0, None))[0]:
                 self._limited[key] = until, error
 
@@ -276,7 +274,7 @@ class ActionsClients:
         says so again of the same, no call is made with them for `PAUSE` seconds."""
         secret = spec.github_config_secret
         key = self._handed.get((spec.github_config_url, namespace, secret))
-        now = _loop_time()
+        now = loop_time()
         if key is not None and key in self._refused:
             self._refused[key].pause = now + PAUSE
         elif key is not None:
@@ -310,7 +308,7 @@ class ActionsClients:
         return await self._vaults.read(vault, access.secret, proxy_settings(environment))
 
     async def _close_retired(self) -> None:
-        now = _loop_time()
+        now = loop_time()
         self._retired.extend((now + LINGER, client) for client in self._clients.take_evicted())
         while self._retired and self._retired[0][0] <= now:
             _, client = self._retired.popleft()
@@ -321,7 +319,7 @@ class _Clients(TTLCache[str, ActionsClient]):
     """A TTLCache that keeps what it throws out, since that has to be closed."""
 
     def __init__(self, size: int, ttl: float) -> None:
-        super().__init__(size, ttl, timer=_loop_time)
+        super().__init__(size, ttl, timer=loop_time)
         self._evicted: list[ActionsClient] = []
 
     def popitem(self) -> tuple[str, ActionsClient]:
@@ -366,7 +364,3 @@ def _text(access: Access, name: str, value: bytes) -> str:
 def _fingerprint(*parts: object) -> str:
     """A digest, so that the key of a cache entry, which errors may show, is no secret."""
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

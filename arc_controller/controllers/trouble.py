@@ -97,6 +97,14 @@ def trouble_of(error: Exception) -> Trouble | None:
     return None
 
 
+def refusal_reason(refusal: api.ApiError) -> str:
+    """The reason to give for an object that the API server does not want; a quota has its own."""
+    if isinstance(refusal, api.Forbidden) and refusal.is_quota_exceeded:
+        return "QuotaExceeded"
+    trouble = trouble_of(refusal)
+    return trouble.reason if trouble is not None else type(refusal).__name__
+
+
 def is_hopeless(error: Exception, obj: KubeObject, now: datetime) -> bool:
     """Whether the deletion of `obj` has waited long enough for the error to be repaired, or for a
     service that is away to come back."""

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from arc_controller.actions import ActionsError
+from arc_controller.runtime.clock import loop_time
 
 SLOW: Final = 10.0
 """Seconds after which a call is slow."""
@@ -46,7 +47,7 @@ class _Place:
 
     def note(self, call: _Call) -> None:
         """It got an answer."""
-        now = _loop_time()
+        now = loop_time()
         self.slow_until = now if now - call.since < SLOW else now + REMEMBERED
 
 
@@ -67,7 +68,7 @@ class Turnstile:
         """
         task = asyncio.current_task()
         assert task is not None, "only a task can be cancelled"
-        here, now = self._places.setdefault(place, _Place()), _loop_time()
+        here, now = self._places.setdefault(place, _Place()), loop_time()
         if now < here.slow_until and len(here.calls) >= self._share:
             raise _slow(name)
         call = _Call(task, now, task.cancelling())
@@ -94,7 +95,7 @@ class Turnstile:
 
     def _look(self) -> None:
         self._timer = None
-        now, is_busy = _loop_time(), False
+        now, is_busy = loop_time(), False
         for place, here in list(self._places.items()):
             slow = [each for each in here.calls if now - each.since >= SLOW]
             if slow:
@@ -122,7 +123,3 @@ def _slow(name: str) -> ServiceSlow:
     return ServiceSlow(
         f"{name} takes more than {SLOW:.0f} s to answer; this waits until others have their answers"
     )
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,10 +1,8 @@
-"""The wall clock, as a function that a test can replace.
-
-Durations never come from here: they come from the running loop's own time.
-"""
+"""Time that a test can replace: the wall clock as a function, durations from the running loop."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -15,6 +13,11 @@ Now = Callable[[], datetime]
 def utc_now() -> datetime:
     """The system's clock."""
     return datetime.now(UTC)
+
+
+def loop_time() -> float:
+    """The running loop's time in seconds: durations are measured with it, and never with `Now`."""
+    return asyncio.get_running_loop().time()
 
 
 def micro_time(moment: datetime) -> str:

@@ -18,7 +18,7 @@ import structlog
 from cachetools import LRUCache, TTLCache
 
 from arc_controller.runtime.client import Writer
-from arc_controller.runtime.clock import Now, utc_now
+from arc_controller.runtime.clock import Now, loop_time, utc_now
 from arc_controller.runtime.errors import (
     NotFound,
     ServerError,
@@ -138,9 +138,9 @@ class EventRecorder:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
-        self._written = TTLCache[_Key, _Written](MAX_REMEMBERED, REMEMBERED_FOR, timer=_loop_time)
+        self._written = TTLCache[_Key, _Written](MAX_REMEMBERED, REMEMBERED_FOR, timer=loop_time)
         self._messages = TTLCache[_Key, frozenset[str]](
-            MAX_REMEMBERED, REMEMBERED_FOR, timer=_loop_time
+            MAX_REMEMBERED, REMEMBERED_FOR, timer=loop_time
         )
         self._per_object = LRUCache[tuple[str, ...], TokenBucket[None]](MAX_REMEMBERED)
 
@@ -269,7 +269,3 @@ class EventRecorder:
     def _count(self, outcome: str) -> None:
         if self._metrics is not None:
             self._metrics.events.labels(outcome=outcome).inc()
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random as random_
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
+
+from arc_controller.runtime.clock import loop_time
 
 T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
 T = TypeVar("T", bound=Hashable)
@@ -71,7 +72,7 @@ class TokenBucket(Generic[T]):
             raise ValueError(f"TokenBucket(qps={qps}, burst={burst}): both must be positive")
         self._qps = qps
         self._burst = burst
-        self._time = time or _loop_time
+        self._time = time or loop_time
         self._tokens = float(burst)  # negative: that many are promised to items already waiting
         self._at: float | None = None
 
@@ -121,7 +122,3 @@ class MaxOf(Generic[T]):
 def default_rate_limiter() -> RateLimiter[Hashable]:
     """5 ms doubling up to 1000 s per item, and 10 retries per second (burst 100) over all items."""
     return MaxOf(ExponentialBackoff[Hashable](), TokenBucket[Hashable]())
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
