@@ -71,6 +71,8 @@ def decode_object(request: Request, resource: Resource) -> Object:
         raise errors.bad_request(
             f"{unrecognized}couldn't get version/kind; json parse error: {error} ({summary})"
         ) from None
+    if body is None:
+        body = {}
     if not isinstance(body, dict):
         raise errors.bad_request(
             f"{unrecognized}couldn't get version/kind; json parse error: json: cannot unmarshal "
@@ -78,6 +80,14 @@ def decode_object(request: Request, resource: Resource) -> Object:
             '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" } '
             f"({summary})"
         )
+    for key in ("apiVersion", "kind"):
+        given = body.get(key)
+        if given is not None and not isinstance(given, str):
+            raise errors.bad_request(
+                f"{unrecognized}couldn't get version/kind; json parse error: json: cannot "
+                f"unmarshal {json_type(given)} into Go struct field .{key} of type string "
+                f"({summary})"
+            )
     if resource.custom and not body.get("kind"):
         shown = request.body.decode(errors="replace")
         if "fieldValidation=Ignore" in request.query:

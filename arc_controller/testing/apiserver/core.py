@@ -17,6 +17,7 @@ from arc_controller.testing.apiserver.pods import default_pod_spec
 from arc_controller.testing.apiserver.strategy import Call, Strategy, default_in
 from arc_controller.testing.apiserver.types import Node
 
+_RBAC = "rbac.authorization.k8s.io"
 _SECRET_LIMIT = 1024 * 1024
 _SECRET_KEYS = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
@@ -311,19 +312,23 @@ class RoleBindingStrategy(Strategy):
     def default(self, obj: Object) -> None:
         ref = obj.get("roleRef")
         if isinstance(ref, dict):
-            default_in(ref, "apiGroup", "rbac.authorization.k8s.io")
+            default_in(ref, "apiGroup", _RBAC)
         for subject in obj.get("subjects") or ():
             if subject.get("kind") in ("User", "Group"):
-                default_in(subject, "apiGroup", "rbac.authorization.k8s.io")
+                default_in(subject, "apiGroup", _RBAC)
 
     def validate(self, obj: Object) -> list[FieldError]:
         problems = []
         ref = obj.get("roleRef") or {}
         kinds = ("ClusterRole",) if self._cluster else ("Role", "ClusterRole")
+        if (ref.get("apiGroup") or _RBAC) != _RBAC:
+            problems.append(not_supported("roleRef.apiGroup", ref["apiGroup"], (_RBAC,)))
         if ref.get("kind") not in kinds:
             problems.append(not_supported("roleRef.kind", ref.get("kind") or "", kinds))
         if not ref.get("name"):
             problems.append(required("roleRef.name"))
+        elif problem := name_problem_path_segment(ref["name"]):
+            problems.append(invalid_value("roleRef.name", ref["name"], problem))
         for index, subject in enumerate(obj.get("subjects") or ()):
             path = f"subjects[{index}]"
             if not subject.get("name"):
@@ -333,7 +338,12 @@ class RoleBindingStrategy(Strategy):
                 problems.append(
                     not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
                 )
-            elif kind == "ServiceAccount" and self._cluster and not subject.get("namespace"):
+                continue
+            group = "" if kind == "ServiceAccount" else _RBAC
+            if (subject.get("apiGroup") or group) != group:
+                given = subject["apiGroup"]
+                problems.append(not_supported(f"{path}.apiGroup", given, (group,)))
+            if kind == "ServiceAccount" and self._cluster and not subject.get("namespace"):
                 problems.append(required(f"{path}.namespace"))
         return problems
 

@@ -52,8 +52,8 @@ def patch(
     if info.query.get("force"):
         problem = errors.forbidden_value("force", "may not be specified for non-apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
-    body = bodies.decode_json_body(request.body)
     writer.require(resource, info.namespace, info.name)
+    body = bodies.decode_json_body(request.body)
     if body is None:
         if kind == MERGE:
             raise errors.bad_request("Invalid JSON Patch")
